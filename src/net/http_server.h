@@ -15,6 +15,8 @@
 
 namespace pocketfleet::net {
 
+class Stream;
+
 namespace asio = boost::asio;
 
 struct ServerOptions {
@@ -59,6 +61,8 @@ class HttpServer {
   Result<uint16_t> listen_tcp(const std::string& host, uint16_t port);
   // Removes a stale socket file first; the new one has mode 0600.
   Result<void> listen_unix(const std::string& path);
+  // Serves one connection over any transport, on the stream's executor.
+  void serve_stream(std::unique_ptr<Stream> stream);
 
   // Accepts nothing more, closes idle connections, lets running requests end until the deadline, then closes them.
   asio::awaitable<void> drain(int64_t timeout_ms);
