@@ -41,6 +41,10 @@ struct HttpRequest {
 };
 
 struct HttpResponse {
+  // Not an aggregate: g++ 12 destroys a brace-initialised aggregate twice when it is an argument inside a co_await expression.
+  HttpResponse() = default;
+  explicit HttpResponse(int the_status, Headers the_headers = {}, std::string the_body = {})
+      : status(the_status), headers(std::move(the_headers)), body(std::move(the_body)) {}
   int status = 200;
   Headers headers;
   std::string body;
