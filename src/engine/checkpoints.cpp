@@ -73,6 +73,10 @@ bool CheckpointStore::contains(std::span<const Token> tokens) const {
 }
 
 bool CheckpointStore::make_room(size_t wanted_bytes) {
+  size_t pinned_bytes = 0;
+  for (const Checkpoint& entry : entries_) pinned_bytes += entry.pinned ? cost_bytes(entry) : 0;
+  // Nothing is given up for what would not fit in any case.
+  if (pinned_bytes + wanted_bytes > budget_bytes_) return false;
   auto entry = entries_.end();
   while (bytes_ + wanted_bytes > budget_bytes_ && entry != entries_.begin()) {
     --entry;

@@ -1,0 +1,34 @@
+// Constraints as GBNF grammars. Hostile input is refused before llama.cpp's recursive parsers see it: size, nesting and what repetitions
+// expand to are bounded. It never fails open: what cannot be converted is kInvalidArgument. Pure but for llama.cpp's parsers; any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/output_format.h"
+#include "engine/types.h"
+#include "engine/vocab.h"
+
+namespace pocketfleet {
+
+struct GrammarLimits {
+  size_t text_bytes = 64u << 10;
+  size_t depth = 64;
+  size_t repeat = 2'000;         // one {m,n}
+  size_t expansion = 50'000;     // elements after all repetitions are written out
+};
+
+// The GBNF text of a constraint; empty for kNone. The error's param names the field of the request's constraint.
+Result<std::string> constraint_to_gbnf(const Constraint& constraint, const GrammarLimits& limits = {});
+
+// A regular expression that must match the whole text: literals, classes, groups, alternation, * + ? {m,n}, \d \w \s and escapes.
+// Lookaround, back references, word boundaries and anchors inside are refused.
+Result<std::string> regex_to_gbnf(std::string_view regex, const GrammarLimits& limits = {});
+
+// Bounds of a GBNF text that llama.cpp is about to parse.
+Result<void> check_gbnf(std::string_view grammar, const GrammarLimits& limits = {});
+
+Result<std::shared_ptr<const OutputFormat>> compile_constraint(const Vocab& vocab, const Constraint& constraint);
+
+}  // namespace pocketfleet

@@ -1,0 +1,245 @@
+#include "engine/llama_engine.h"
+
+#include <fmt/format.h>
+#include <llama.h>
+
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+#include <unordered_set>
+
+#include "base/log.h"
+#include "engine/chat_template.h"
+#include "engine/grammar.h"
+#include "engine/llama_runtime.h"
+#include "engine/output_format.h"
+#include "engine/scheduler.h"
+#include "engine/vocab.h"
+
+namespace pocketfleet {
+
+namespace {
+
+constexpr size_t kMostLabelTokens = 64;
+constexpr size_t kMostLabels = 512;
+
+Result<ggml_type> parse_kv_type(const std::string& name) {
+  if (name == "f32") return GGML_TYPE_F32;
+  if (name == "f16") return GGML_TYPE_F16;
+  if (name == "q8_0") return GGML_TYPE_Q8_0;
+  return fail(ErrorCode::kInvalidArgument, fmt::format("\"{}\" is not a KV cache type; use f32, f16 or q8_0", name));
+}
+
+class LlamaEngineImpl final : public Engine {
+ public:
+  LlamaEngineImpl(LlamaEngineOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {
+    status_.phase = "reading weights";
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~LlamaEngineImpl() override { LlamaEngineImpl::stop(); }
+
+  void stop() override {
+    stopping_ = true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (scheduler_) scheduler_->stop();
+    }
+    const std::lock_guard join_lock(join_mutex_);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  EngineStatus status() const override {
+    const std::lock_guard lock(mutex_);
+    EngineStatus status = status_;
+    if (scheduler_) scheduler_->fill(status);
+    return status;
+  }
+
+  EngineCounters counters() const override {
+    const std::lock_guard lock(mutex_);
+    return scheduler_ ? scheduler_->counters() : EngineCounters{};
+  }
+
+  ModelInfo model() const override {
+    const std::lock_guard lock(mutex_);
+    return info_;
+  }
+
+  Result<Tokens> tokenize(std::string_view text, bool add_special, bool parse_special) const override {
+    PF_CHECK_OK(check_ready());
+    return vocab_->tokenize(text, add_special, parse_special);
+  }
+
+  Result<std::string> detokenize(std::span<const Token> tokens, bool show_special) const override {
+    PF_CHECK_OK(check_ready());
+    return vocab_->detokenize(tokens, show_special);
+  }
+
+  Result<RenderedChat> render_chat(const ChatInput& input) const override {
+    PF_CHECK_OK(check_ready());
+    return template_->render(input);
+  }
+
+  Result<std::shared_ptr<const OutputFormat>> compile(const Constraint& constraint) const override {
+    PF_CHECK_OK(check_ready());
+    return compile_constraint(*vocab_, constraint);
+  }
+
+  Result<LabelSet> prepare_labels(std::string_view answer_prefix, std::span<const std::string> labels) const override {
+    PF_CHECK_OK(check_ready());
+    if (labels.size() < 2 || labels.size() > kMostLabels) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("there must be 2 to {} labels, not {}", kMostLabels, labels.size()), "labels");
+    }
+    LabelSet set;
+    for (const std::string& label : labels) {
+      PF_TRY(Tokens tokens, vocab_->tokenize(std::string(answer_prefix) + label, false, false));
+      if (label.empty()) return fail(ErrorCode::kInvalidArgument, "a label is empty", "labels");
+      set.labels.push_back(std::move(tokens));
+    }
+    // What all labels begin with is read once, with the prompt.
+    size_t shared = set.labels[0].size();
+    for (const Tokens& label : set.labels) {
+      size_t same = 0;
+      while (same < std::min(shared, label.size()) && label[same] == set.labels[0][same]) ++same;
+      shared = same;
+    }
+    set.forced.assign(set.labels[0].begin(), set.labels[0].begin() + static_cast<std::ptrdiff_t>(shared));
+    std::unordered_set<std::string> seen;
+    for (size_t index = 0; index < set.labels.size(); ++index) {
+      Tokens& label = set.labels[index];
+      label.erase(label.begin(), label.begin() + static_cast<std::ptrdiff_t>(shared));
+      if (label.size() > kMostLabelTokens) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("label {} has {} tokens after what all share; at most {} are accepted", index, label.size(), kMostLabelTokens),
+                    "labels");
+      }
+      if (!seen.emplace(reinterpret_cast<const char*>(label.data()), label.size() * sizeof(Token)).second) {
+        return fail(ErrorCode::kInvalidArgument, fmt::format("label {} stands there twice", index), "labels");
+      }
+    }
+    return set;
+  }
+
+  Result<void> generate(GenerateRequest request, std::shared_ptr<GenerateSink> sink) override {
+    PF_CHECK_OK(check_ready());
+    return scheduler_->submit(std::move(request), std::move(sink));
+  }
+
+  Result<void> score(ScoreRequest request, std::shared_ptr<ScoreSink> sink) override {
+    PF_CHECK_OK(check_ready());
+    return scheduler_->submit(std::move(request), std::move(sink));
+  }
+
+ private:
+  // Once it says ready, vocab_, template_ and scheduler_ stay as they are until the engine is destroyed.
+  Result<void> check_ready() const {
+    switch (state_.load(std::memory_order_acquire)) {
+      case EngineState::kReady: return {};
+      case EngineState::kLoading: {
+        const std::lock_guard lock(mutex_);
+        return fail(Error{ErrorCode::kLoading, fmt::format("the model is still being loaded: {}, {:.0f} %", status_.phase, status_.progress * 100),
+                          {}, 1});
+      }
+      case EngineState::kFailed: {
+        const std::lock_guard lock(mutex_);
+        return fail(ErrorCode::kUnavailable, "the model could not be loaded: " + status_.error.message);
+      }
+      case EngineState::kStopped: break;
+    }
+    return fail(ErrorCode::kUnavailable, "the server is stopping");
+  }
+
+  void set_state(EngineState state) {
+    status_.state = state;
+    state_.store(state, std::memory_order_release);
+  }
+
+  void set_phase(const char* phase, double progress) {
+    const std::lock_guard lock(mutex_);
+    status_.phase = phase;
+    status_.progress = progress;
+  }
+
+  Result<void> load() {
+    RuntimeOptions runtime_options;
+    runtime_options.model_path = options_.model_path;
+    runtime_options.context_tokens = options_.context_tokens;
+    runtime_options.slots = options_.slots;
+    runtime_options.threads = options_.threads;
+    runtime_options.batch_tokens = options_.batch_tokens;
+    runtime_options.flash_attention = options_.flash_attention;
+    runtime_options.mmap = options_.mmap;
+    PF_TRY(runtime_options.kv_type, parse_kv_type(options_.kv_type));
+    // Reading the weights is most of the time; the rest is left for buffers and the first batch.
+    PF_TRY(runtime_, LlamaRuntime::load(runtime_options, [this](float fraction) {
+             set_phase("reading weights", 0.9 * static_cast<double>(fraction));
+             return !stopping_.load();
+           }));
+    vocab_ = std::make_unique<Vocab>(runtime_->vocab());
+    PF_TRY(template_, ChatTemplate::create(runtime_->model(), *vocab_, options_.chat_template));
+    set_phase("warming up", 0.95);
+    PF_TRY(const double speed, runtime_->warm_up());
+    SchedulerOptions scheduler_options;
+    scheduler_options.queue_limit = options_.queue_limit;
+    scheduler_options.checkpoint_ram_bytes = options_.checkpoint_ram_bytes;
+    const std::lock_guard lock(mutex_);
+    info_ = runtime_->info();
+    info_.supports_thinking = template_->supports_thinking();
+    scheduler_ = std::make_unique<Scheduler>(*runtime_, *vocab_, scheduler_options, clock_, speed);
+    if (stopping_) scheduler_->stop();
+    return {};
+  }
+
+  void run() {
+    const int64_t start_ms = clock_.now_ms();
+    if (auto loaded = load(); !loaded) {
+      const std::lock_guard lock(mutex_);
+      status_.error = loaded.error();
+      set_state(stopping_ ? EngineState::kStopped : EngineState::kFailed);
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      status_.phase = "ready";
+      status_.progress = 1;
+      log_info("model_ready", {{"model", info_.description},
+                               {"context", info_.context_tokens},
+                               {"slots", info_.slots},
+                               {"sequences", runtime_->sequences()},
+                               {"load_ms", static_cast<long>(clock_.now_ms() - start_ms)},
+                               {"read_tokens_per_s", scheduler_->counters().read_tokens_per_s}});
+      set_state(EngineState::kReady);
+    }
+    scheduler_->run();
+    const std::lock_guard lock(mutex_);
+    set_state(EngineState::kStopped);
+  }
+
+  const LlamaEngineOptions options_;
+  const Clock& clock_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<EngineState> state_{EngineState::kLoading};
+
+  mutable std::mutex mutex_;  // status_, info_, and scheduler_ until it is ready
+  EngineStatus status_;
+  ModelInfo info_;
+  std::unique_ptr<LlamaRuntime> runtime_;
+  std::unique_ptr<Vocab> vocab_;
+  std::unique_ptr<ChatTemplate> template_;
+  std::unique_ptr<Scheduler> scheduler_;
+
+  std::mutex join_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_llama_engine(LlamaEngineOptions options, const Clock& clock) {
+  return std::make_unique<LlamaEngineImpl>(std::move(options), clock);
+}
+
+std::string llama_build() { return llama_version(); }
+
+}  // namespace pocketfleet

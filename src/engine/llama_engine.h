@@ -1,0 +1,32 @@
+// The Engine on llama.cpp. make_llama_engine() returns at once; the model is loaded on the engine's own thread, which then runs the
+// scheduler, and status() tells how far it is or why it failed. Destroying it stops the thread. Safe from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+
+namespace pocketfleet {
+
+struct LlamaEngineOptions {
+  std::string model_path;
+  int context_tokens = 0;   // of one request; 0: the trained length, at most 8,192
+  int slots = 4;            // requests that write at the same time
+  int threads = 0;          // 0: one a core
+  int batch_tokens = 512;   // tokens in one call of the model
+  size_t queue_limit = 64;  // requests that may wait
+  size_t checkpoint_ram_bytes = 256u << 20;
+  std::string kv_type = "f16";  // f32, f16, q8_0
+  bool flash_attention = true;
+  bool mmap = true;
+  std::string chat_template;    // instead of the model's own
+};
+
+std::unique_ptr<Engine> make_llama_engine(LlamaEngineOptions options, const Clock& clock = SystemClock::instance());
+
+// The build of llama.cpp that this program was made with, for logs and checkpoint keys.
+std::string llama_build();
+
+}  // namespace pocketfleet

@@ -1,0 +1,286 @@
+#include "engine/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "engine/scheduler_items.h"
+
+namespace pocketfleet {
+
+namespace {
+
+constexpr int kMostRetryAfter_s = 120;
+
+Error gone_error(const CancelToken& cancel, int64_t deadline_ms, int64_t now_ms) {
+  if (cancel.cancelled()) return {ErrorCode::kCancelled, "the caller has gone", {}, 0};
+  return {ErrorCode::kDeadlineExceeded, fmt::format("the deadline passed {} ms ago", now_ms - deadline_ms), {}, 0};
+}
+
+}  // namespace
+
+Scheduler::Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock, double read_tokens_per_s)
+    : runtime_(runtime), vocab_(vocab), options_(options), clock_(clock), checkpoints_(options.checkpoint_ram_bytes) {
+  for (int sequence = runtime.sequences() - 1; sequence >= 0; --sequence) free_sequences_.push_back(sequence);
+  counters_.read_tokens_per_s = read_tokens_per_s;
+  published_ = counters_;
+}
+
+Scheduler::~Scheduler() = default;
+
+namespace {
+
+Result<void> check_prompt(const Tokens& tokens, int context_tokens, int wanted_tokens) {
+  if (tokens.empty()) return fail(ErrorCode::kInvalidArgument, "the prompt has no tokens");
+  if (tokens.size() + static_cast<size_t>(wanted_tokens) > static_cast<size_t>(context_tokens)) {
+    return fail(ErrorCode::kContextLengthExceeded,
+                fmt::format("This model's maximum context length is {} tokens. The prompt has {} tokens{}. Shorten the prompt, or serve "
+                            "with a larger --ctx.",
+                            context_tokens, tokens.size(),
+                            wanted_tokens > 1 ? fmt::format(" and {} more are to be written", wanted_tokens) : std::string()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<GenerateSink> sink) {
+  // At least one token must fit behind the prompt; a max_tokens that reaches past the end of the context is cut there.
+  PF_CHECK_OK(check_prompt(request.prompt.tokens, runtime_.info().context_tokens, 1));
+  auto item = std::make_unique<Item>();
+  item->prompt = std::move(request.prompt);
+  item->priority = request.priority;
+  item->cancel = request.cancel;
+  item->deadline_ms = request.deadline_ms;
+  item->submitted_ms = clock_.now_ms();
+  PF_TRY(item->writer, Writer::create(vocab_, request, item->prompt.tokens));
+  item->generate = std::move(request);
+  item->sink = std::move(sink);
+
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return fail(ErrorCode::kUnavailable, "the server is stopping");
+  if (waiting_requests_ >= options_.queue_limit) {
+    ++published_.rejected;
+    const double speed = std::max(published_.read_tokens_per_s, 1.0);
+    const int retry = std::clamp(static_cast<int>(static_cast<double>(queued_tokens_) / speed) + 1, 1, kMostRetryAfter_s);
+    return fail(Error{ErrorCode::kQueueFull,
+                      fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
+                      {}, retry});
+  }
+  ++waiting_requests_;
+  queued_tokens_ += static_cast<int64_t>(item->prompt.tokens.size());
+  inbox_.push_back(std::move(item));
+  wake_.notify_one();
+  return {};
+}
+
+Result<void> Scheduler::submit(ScoreRequest request, std::shared_ptr<ScoreSink> sink) {
+  auto job = std::make_shared<ScoreJob>();
+  job->trie = std::make_unique<LabelTrie>(request.labels->labels, vocab_.end_of_turn());
+  size_t longest_path = 0;
+  for (const LabelTrie::Path& path : job->trie->paths()) longest_path = std::max(longest_path, path.tokens.size());
+  int64_t tokens = 0;
+  for (const Prompt& input : request.inputs) {
+    PF_CHECK_OK(check_prompt(input.tokens, runtime_.info().context_tokens, static_cast<int>(longest_path)));
+    tokens += static_cast<int64_t>(input.tokens.size());
+  }
+  if (request.inputs.empty()) return fail(ErrorCode::kInvalidArgument, "there is no input");
+  job->left = request.inputs.size();
+  job->request = std::move(request);
+  job->sink = std::move(sink);
+  job->submitted_ms = clock_.now_ms();
+
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return fail(ErrorCode::kUnavailable, "the server is stopping");
+  if (waiting_requests_ >= options_.queue_limit) {
+    ++published_.rejected;
+    const double speed = std::max(published_.read_tokens_per_s, 1.0);
+    const int retry = std::clamp(static_cast<int>(static_cast<double>(queued_tokens_) / speed) + 1, 1, kMostRetryAfter_s);
+    return fail(Error{ErrorCode::kQueueFull,
+                      fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
+                      {}, retry});
+  }
+  ++waiting_requests_;
+  queued_tokens_ += tokens;
+  score_inbox_.push_back(std::move(job));
+  wake_.notify_one();
+  return {};
+}
+
+void Scheduler::take_inbox() {
+  std::deque<std::unique_ptr<Item>> items;
+  std::deque<std::shared_ptr<ScoreJob>> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    items.swap(inbox_);
+    jobs.swap(score_inbox_);
+  }
+  for (auto& item : items) waiting_.push_back(std::move(item));
+  for (const auto& job : jobs) {
+    // Neighbours of like length share batches well.
+    std::vector<size_t> order(job->request.inputs.size());
+    for (size_t index = 0; index < order.size(); ++index) order[index] = index;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return job->request.inputs[a].tokens.size() < job->request.inputs[b].tokens.size();
+    });
+    for (const size_t index : order) {
+      auto item = std::make_unique<Item>();
+      item->prompt = std::move(job->request.inputs[index]);
+      item->priority = job->request.priority;
+      item->cancel = job->request.cancel;
+      item->deadline_ms = job->request.deadline_ms;
+      item->submitted_ms = job->submitted_ms;
+      item->job = job;
+      item->index = index;
+      item->log_probabilities.resize(job->trie->branches().size());
+      waiting_.push_back(std::move(item));
+    }
+  }
+}
+
+void Scheduler::drop_gone() {
+  const int64_t now_ms = clock_.now_ms();
+  const auto gone = [&](const Item& item) {
+    return item.cancel.cancelled() || (item.deadline_ms > 0 && now_ms >= item.deadline_ms);
+  };
+  for (Items* items : {&waiting_, &active_}) {
+    for (auto it = items->begin(); it != items->end();) {
+      Item& item = **it;
+      if (gone(item)) {
+        finish(item, gone_error(item.cancel, item.deadline_ms, now_ms));
+        it = items->erase(it);
+      } else {
+        ++it;
+      }
+    }
+  }
+}
+
+void Scheduler::release(Item& item) {
+  if (item.sequence >= 0) {
+    runtime_.drop(item.sequence);
+    give_back(item.sequence);
+    item.sequence = -1;
+  }
+  item.writer.reset();
+  const bool left_queue = item.state == Item::State::kWaiting && (!item.is_score() || (!item.job->started && item.job->left == 1));
+  const std::lock_guard lock(mutex_);
+  queued_tokens_ -= static_cast<int64_t>(item.remaining());
+  if (left_queue) --waiting_requests_;
+}
+
+void Scheduler::finish(Item& item, const Error& error) {
+  release(item);
+  const auto count = [&] {
+    if (error.code == ErrorCode::kCancelled) ++counters_.cancelled;
+    if (error.code == ErrorCode::kDeadlineExceeded) ++counters_.expired;
+  };
+  if (!item.is_score()) {
+    count();
+    item.sink->on_done(fail(error));
+    return;
+  }
+  --item.job->left;
+  if (item.job->ended) return;
+  item.job->ended = true;
+  // The other inputs are of no use to anybody now.
+  item.job->request.cancel.cancel();
+  count();
+  item.job->sink->on_done(fail(error));
+}
+
+void Scheduler::finish_generate(Item& item, FinishReason reason) {
+  GenerateDone done;
+  done.reason = reason;
+  done.stop = item.writer->matched_stop();
+  done.usage.prompt_tokens = static_cast<int>(item.prompt.tokens.size());
+  done.usage.cached_tokens = static_cast<int>(item.reused);
+  done.usage.written_tokens = item.writer->written();
+  done.usage.wait_ms = item.admitted_ms - item.submitted_ms;
+  done.usage.read_ms = item.first_token_ms - item.admitted_ms;
+  done.usage.write_ms = clock_.now_ms() - item.first_token_ms;
+  release(item);
+  item.sink->on_done(std::move(done));
+}
+
+void Scheduler::finish_score_item(Item& item) {
+  ScoreJob& job = *item.job;
+  Usage& usage = job.usage;
+  const int64_t now_ms = clock_.now_ms();
+  usage.prompt_tokens += static_cast<int>(item.prompt.tokens.size());
+  usage.cached_tokens += static_cast<int>(item.reused);
+  release(item);
+  --job.left;
+  if (job.ended) return;
+  job.sink->on_item(item.index, job.trie->combine(item.log_probabilities));
+  if (job.left > 0) return;
+  usage.read_ms = now_ms - job.submitted_ms - usage.wait_ms;
+  job.ended = true;
+  job.sink->on_done(usage);
+}
+
+void Scheduler::fail_all(const Error& error) {
+  for (Items* items : {&active_, &waiting_}) {
+    for (auto& item : *items) finish(*item, error);
+    items->clear();
+  }
+}
+
+void Scheduler::publish() {
+  counters_.checkpoints = checkpoints_.count();
+  counters_.checkpoint_bytes = checkpoints_.bytes();
+  counters_.checkpoints_evicted = checkpoints_.evicted();
+  const std::lock_guard lock(mutex_);
+  const uint64_t rejected = published_.rejected;
+  published_ = counters_;
+  published_.rejected = rejected;
+  running_ = static_cast<int>(active_.size());
+}
+
+EngineCounters Scheduler::counters() const {
+  const std::lock_guard lock(mutex_);
+  return published_;
+}
+
+void Scheduler::fill(EngineStatus& status) const {
+  const std::lock_guard lock(mutex_);
+  status.running = running_;
+  status.queued = static_cast<int>(waiting_requests_);
+  status.queued_tokens = queued_tokens_;
+}
+
+void Scheduler::run() {
+  for (;;) {
+    take_inbox();
+    drop_gone();
+    admit();
+    publish();
+    if (active_.empty()) {
+      std::unique_lock lock(mutex_);
+      if (stopping_) break;
+      if (inbox_.empty() && score_inbox_.empty()) {
+        // What waits but could not be admitted can only be waiting for its caller or its deadline.
+        wake_.wait_for(lock, std::chrono::milliseconds(waiting_.empty() ? 1000 : 20));
+      }
+      continue;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) break;
+    }
+    turn();
+  }
+  take_inbox();
+  fail_all({ErrorCode::kUnavailable, "the server is stopping", {}, 0});
+  publish();
+}
+
+void Scheduler::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  wake_.notify_all();
+}
+
+}  // namespace pocketfleet

@@ -1,0 +1,250 @@
+// One turn of the loop: a batch is built, run and delivered.
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "engine/scheduler_items.h"
+
+namespace pocketfleet {
+
+namespace {
+
+int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Recent speed counts most, so that a machine that gets hot is believed soon.
+void blend(double& average, double sample) { average = average > 0 ? 0.8 * average + 0.2 * sample : sample; }
+
+constexpr size_t kSpeedSampleTokens = 24;
+
+}  // namespace
+
+void Scheduler::add_streams() {
+  for (auto& item : active_) {
+    item->row = -1;
+    if (item->state != Item::State::kWriting) continue;
+    item->row = runtime_.batch_add(item->writer->last_token(), static_cast<int>(item->read), item->sequence, true);
+    ++outputs_;
+  }
+}
+
+void Scheduler::add_paths(std::vector<Fork>& forks) {
+  for (auto& item : active_) {
+    if (item->state != Item::State::kPaths) continue;
+    const auto& paths = item->job->trie->paths();
+    while (item->next_path < paths.size()) {
+      const LabelTrie::Path& path = paths[item->next_path];
+      const size_t room = runtime_.batch_tokens() - static_cast<size_t>(runtime_.batch_size());
+      if (path.tokens.size() > room || outputs_ + path.ask.size() > runtime_.max_outputs()) break;
+      const int sequence = take_sequence();
+      if (sequence < 0) break;
+      runtime_.fork(item->sequence, sequence);
+      Fork fork{item.get(), item->next_path, sequence, {}};
+      size_t asked = 0;
+      for (size_t index = 0; index < path.tokens.size(); ++index) {
+        const bool ask = asked < path.ask.size() && path.ask[asked].first == index + 1;
+        const int row = runtime_.batch_add(path.tokens[index], static_cast<int>(item->read + index), sequence, ask);
+        if (!ask) continue;
+        fork.rows.push_back(row);
+        ++asked;
+        ++outputs_;
+      }
+      forks.push_back(std::move(fork));
+      ++item->next_path;
+    }
+  }
+}
+
+void Scheduler::add_chunks() {
+  chunks_.clear();
+  reading_.clear();
+  std::vector<Reading> readings;
+  bool streams_running = false;
+  const int64_t now_ms = clock_.now_ms();
+  for (auto& item : active_) {
+    streams_running = streams_running || item->state == Item::State::kWriting;
+    if (item->state != Item::State::kReading) continue;
+    Reading reading;
+    reading.remaining = item->remaining();
+    reading.until_stop = item->stops.empty() ? reading.remaining : item->stops.front() - item->read;
+    reading.waiting_ms = now_ms - item->submitted_ms;
+    reading.priority = item->priority;
+    readings.push_back(reading);
+    reading_.push_back(item.get());
+  }
+  BatchLimits limits;
+  limits.batch_tokens = runtime_.batch_tokens() - static_cast<size_t>(runtime_.batch_size());
+  limits.read_tokens_per_s = counters_.read_tokens_per_s;
+  limits.stream_gap_ms = options_.stream_gap_ms;
+  limits.chunk_ms = options_.chunk_ms;
+  limits.streams_running = streams_running;
+  for (const Chunk& chunk : plan_chunks(readings, limits)) {
+    Item& item = *reading_[chunk.index];
+    const bool ends = chunk.tokens == item.remaining();
+    if (ends && outputs_ == runtime_.max_outputs()) continue;
+    for (size_t index = 0; index < chunk.tokens; ++index) {
+      const bool last = ends && index + 1 == chunk.tokens;
+      const int row = runtime_.batch_add(item.prompt.tokens[item.read + index], static_cast<int>(item.read + index), item.sequence, last);
+      if (last) item.row = row;
+    }
+    if (ends) ++outputs_;
+    chunks_.push_back(chunk);
+  }
+}
+
+bool Scheduler::run_batch() {
+  batch_started_us_ = now_us();
+  auto done = runtime_.decode();
+  if (!done && done.error().code == ErrorCode::kOutOfMemory && !residents_.empty()) {
+    // Prefixes that are kept for others give way first.
+    for (auto& item : active_) item->resident = nullptr;
+    drop_idle_residents(true);
+    done = runtime_.decode();
+  }
+  if (!done) {
+    log_error("batch_failed", {{"reason", done.error().message}, {"tokens", runtime_.batch_size()}});
+    runtime_.batch_clear();
+    const Error error = done.error();
+    for (auto& item : active_) finish(*item, error);
+    active_.clear();
+    for (Resident& resident : residents_) give_back(resident.sequence);
+    residents_.clear();
+    // What the failed call left behind is not known.
+    runtime_.clear();
+    return false;
+  }
+  ++counters_.batches;
+  counters_.batch_tokens += static_cast<uint64_t>(runtime_.batch_size());
+  return true;
+}
+
+void Scheduler::turn() {
+  outputs_ = 0;
+  runtime_.batch_clear();
+  std::vector<Fork> forks;
+  add_streams();
+  add_paths(forks);
+  add_chunks();
+  if (runtime_.batch_size() == 0) return;
+  if (!run_batch()) {
+    for (const Fork& fork : forks) give_back(fork.sequence);
+    return;
+  }
+
+  size_t prompt_tokens = 0;
+  for (const Chunk& chunk : chunks_) prompt_tokens += chunk.tokens;
+  size_t streams = 0;
+  for (auto& item : active_) streams += item->state == Item::State::kWriting ? 1 : 0;
+  const double seconds = std::max(1e-6, static_cast<double>(now_us() - batch_started_us_) / 1e6);
+  if (prompt_tokens >= kSpeedSampleTokens) blend(counters_.read_tokens_per_s, static_cast<double>(prompt_tokens) / seconds);
+  if (streams > 0 && prompt_tokens == 0) blend(counters_.write_tokens_per_s, 1.0 / seconds);
+  counters_.tokens_read += prompt_tokens;
+
+  deliver_streams();
+  deliver_paths(forks);
+  deliver_chunks();
+  active_.remove_if([](const auto& item) { return item->sequence < 0; });
+}
+
+void Scheduler::deliver_streams() {
+  for (auto& item : active_) {
+    if (item->state != Item::State::kWriting || item->row < 0) continue;
+    ++item->read;
+    after_prompt(*item);
+  }
+}
+
+// The logits at item.row decide what comes next: a token, or the branches of the labels.
+void Scheduler::after_prompt(Item& item) {
+  const float* logits = runtime_.logits(item.row);
+  item.row = -1;
+  if (logits == nullptr) {
+    finish(item, {ErrorCode::kInternal, "the model gave no logits", {}, 0});
+    return;
+  }
+  if (item.is_score()) {
+    const LabelTrie& trie = *item.job->trie;
+    if (trie.root_branch() >= 0) {
+      item.log_probabilities[trie.root_branch()] = log_softmax_over(logits, trie.branches()[trie.root_branch()].choices);
+    }
+    if (trie.paths().empty()) {
+      finish_score_item(item);
+    } else {
+      item.state = Item::State::kPaths;
+    }
+    return;
+  }
+  if (item.state == Item::State::kReading) {
+    item.state = Item::State::kWriting;
+    item.first_token_ms = clock_.now_ms();
+  }
+  const size_t context = static_cast<size_t>(runtime_.info().context_tokens);
+  const bool last = item.read + 1 >= context;
+  auto step = item.writer->write(logits, last);
+  if (!step) {
+    finish(item, step.error());
+    return;
+  }
+  ++counters_.tokens_written;
+  if (!step->chunk.text.empty() || !step->chunk.logprobs.empty()) item.sink->on_chunk(std::move(step->chunk));
+  if (step->finished) finish_generate(item, step->reason);
+}
+
+void Scheduler::deliver_paths(const std::vector<Fork>& forks) {
+  for (const Fork& fork : forks) {
+    Item& item = *fork.item;
+    const LabelTrie& trie = *item.job->trie;
+    const LabelTrie::Path& path = trie.paths()[fork.path];
+    for (size_t index = 0; index < path.ask.size(); ++index) {
+      const int branch = path.ask[index].second;
+      if (const float* logits = runtime_.logits(fork.rows[index])) {
+        item.log_probabilities[branch] = log_softmax_over(logits, trie.branches()[branch].choices);
+      }
+    }
+    runtime_.drop(fork.sequence);
+    give_back(fork.sequence);
+    if (++item.paths_done == trie.paths().size()) finish_score_item(item);
+  }
+}
+
+void Scheduler::deliver_chunks() {
+  for (const Chunk& chunk : chunks_) {
+    Item& item = *reading_[chunk.index];
+    item.read += chunk.tokens;
+    {
+      const std::lock_guard lock(mutex_);
+      queued_tokens_ -= static_cast<int64_t>(chunk.tokens);
+    }
+    if (!item.stops.empty() && item.stops.front() == item.read) {
+      item.stops.erase(item.stops.begin());
+      keep_checkpoint(item);
+    }
+    if (item.remaining() == 0) after_prompt(item);
+  }
+}
+
+void Scheduler::keep_checkpoint(Item& item) {
+  const std::span<const Token> prefix(item.prompt.tokens.data(), item.read);
+  if (!checkpoints_.contains(prefix)) {
+    auto state = runtime_.save(item.sequence);
+    if (!state) {
+      log_warn("checkpoint_failed", {{"reason", state.error().message}});
+      return;
+    }
+    if (checkpoints_.add(prefix, *std::move(state), item.prompt.pinned)) ++counters_.checkpoints_made;
+  }
+  // Others wait for this prefix: they fork from the cells as they are.
+  const bool wanted = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& other) {
+    return other->prompt.tokens.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), other->prompt.tokens.begin());
+  });
+  if (!wanted) return;
+  if (residents_.size() >= kMostResidents) drop_idle_residents(true);
+  if (residents_.size() >= kMostResidents || free_sequences_.size() < 2) return;
+  const int sequence = take_sequence();
+  runtime_.fork(item.sequence, sequence);
+  residents_.push_back({sequence, Tokens(prefix.begin(), prefix.end())});
+}
+
+}  // namespace pocketfleet
