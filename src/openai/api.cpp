@@ -1,0 +1,243 @@
+#include "openai/api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "openai/metrics.h"
+#include "openai/route.h"
+
+namespace pocketfleet {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int kClientGone = 499;
+
+// Puts the headers that every answer has on it, and remembers the status.
+class TaggedWriter final : public net::ResponseWriter {
+ public:
+  TaggedWriter(net::ResponseWriter& inner, const net::HttpRequest& request, const CorsPolicy& cors, const std::string& id)
+      : inner_(inner), request_(request), cors_(cors), id_(id) {}
+
+  asio::awaitable<Result<void>> send(net::HttpResponse response) override {
+    tag(response.headers);
+    status_ = response.status;
+    co_return note(co_await inner_.send(std::move(response)));
+  }
+  asio::awaitable<Result<void>> begin(int status, net::Headers headers) override {
+    tag(headers);
+    status_ = status;
+    co_return note(co_await inner_.begin(status, std::move(headers)));
+  }
+  asio::awaitable<Result<void>> write(std::string_view bytes) override { co_return note(co_await inner_.write(bytes)); }
+  asio::awaitable<Result<void>> end() override { co_return note(co_await inner_.end()); }
+  bool started() const override { return inner_.started(); }
+
+  int status() const { return gone_ ? kClientGone : status_; }
+
+ private:
+  void tag(net::Headers& headers) const {
+    headers.set("x-request-id", id_);
+    cors_.add_headers(request_, headers);
+  }
+  Result<void> note(Result<void> result) {
+    gone_ = gone_ || !result;
+    return result;
+  }
+
+  net::ResponseWriter& inner_;
+  const net::HttpRequest& request_;
+  const CorsPolicy& cors_;
+  const std::string& id_;
+  int status_ = 0;
+  bool gone_ = false;
+};
+
+}  // namespace
+
+void Router::add(std::string method, std::string path, RouteHandler handler, bool needs_key) {
+  routes_.push_back({std::move(method), std::move(path), std::move(handler), needs_key});
+}
+
+void Router::add_v1(const std::string& method, const std::string& path, const RouteHandler& handler, bool needs_key) {
+  add(method, "/v1" + path, handler, needs_key);
+  add(method, path, handler, needs_key);
+}
+
+namespace {
+
+bool matches(const Route& route, std::string_view path) {
+  if (!route.path.ends_with("/*")) return route.path == path;
+  const std::string_view stem = std::string_view(route.path).substr(0, route.path.size() - 1);
+  return path.size() > stem.size() && path.starts_with(stem);
+}
+
+}  // namespace
+
+const Route* Router::find(std::string_view method, std::string_view path) const {
+  for (const Route& route : routes_) {
+    if (route.method == method && matches(route, path)) return &route;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Router::methods(std::string_view path) const {
+  std::vector<std::string> out;
+  for (const Route& route : routes_) {
+    if (matches(route, path) && std::find(out.begin(), out.end(), route.method) == out.end()) out.push_back(route.method);
+  }
+  return out;
+}
+
+std::string error_body(const Error& error) {
+  const ErrorMapping mapping = map_error(error.code);
+  Json body;
+  body["error"] = {{"message", error.message},
+                   {"type", mapping.openai_type},
+                   {"param", error.param.empty() ? Json(nullptr) : Json(error.param)},
+                   {"code", mapping.openai_code.empty() ? Json(nullptr) : Json(mapping.openai_code)}};
+  return dump_json(body);
+}
+
+asio::awaitable<void> send_json(RouteContext& context, int status, const Json& body) {
+  net::HttpResponse response;
+  response.status = status;
+  response.headers.add("content-type", "application/json");
+  response.body = dump_json(body);
+  static_cast<void>(co_await context.writer.send(std::move(response)));
+}
+
+asio::awaitable<void> send_error(RouteContext& context, const Error& error) {
+  context.record.error = error_name(error.code);
+  net::HttpResponse response;
+  response.status = map_error(error.code).http_status;
+  response.headers.add("content-type", "application/json");
+  if (error.retry_after_s > 0) response.headers.add("retry-after", std::to_string(error.retry_after_s));
+  if (error.code == ErrorCode::kUnauthenticated) response.headers.add("www-authenticate", "Bearer");
+  response.body = error_body(error);
+  static_cast<void>(co_await context.writer.send(std::move(response)));
+}
+
+Result<Json> read_body(const net::HttpRequest& request) {
+  if (request.body.empty()) return fail(ErrorCode::kInvalidArgument, "the request has no body; a JSON object is expected");
+  PF_TRY(Json body, parse_json(request.body));
+  if (!body.is_object()) return fail(ErrorCode::kInvalidArgument, fmt::format("the body must be a JSON object, not {}", body.type_name()));
+  return body;
+}
+
+Result<void> check_model(const ApiOptions& options, const Json& body) {
+  const auto found = body.find("model");
+  if (found == body.end() || found->is_null()) return {};
+  if (!found->is_string()) return fail(ErrorCode::kInvalidArgument, "model must be a string", "model");
+  const std::string& name = found->get_ref<const std::string&>();
+  if (name == options.model_name || std::find(options.model_aliases.begin(), options.model_aliases.end(), name) != options.model_aliases.end()) {
+    return {};
+  }
+  return fail(ErrorCode::kModelNotFound, fmt::format("The model '{}' does not exist here. Served: '{}'.", name.substr(0, 200), options.model_name),
+              "model");
+}
+
+int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock) {
+  const auto header = request.headers.get("x-stainless-read-timeout");
+  if (!header) return 0;
+  int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), seconds);
+  if (error != std::errc() || end == header->data() || seconds <= 0 || seconds > 86'400) return 0;
+  return clock.now_ms() + seconds * 1000;
+}
+
+struct Api::Impl {
+  Engine& engine;
+  ProfileSet& profiles;
+  ApiOptions options;
+  const Clock& clock;
+  Metrics metrics;
+  Router router;
+
+  asio::awaitable<void> handle(net::HttpRequest& request, net::ResponseWriter& writer) {
+    RequestRecord record;
+    record.id = choose_request_id(request.headers.get("x-request-id"));
+    record.method = request.method;
+    record.route = "none";
+    const int64_t start_ms = clock.now_ms();
+    TaggedWriter tagged(writer, request, options.cors, record.id);
+    RouteContext context{engine, profiles, options, metrics, clock, request, tagged, record};
+    co_await dispatch(context);
+    record.status = tagged.status();
+    record.total_ms = clock.now_ms() - start_ms;
+    log_request(record);
+    metrics.observe(record);
+  }
+
+  asio::awaitable<void> dispatch(RouteContext& context) {
+    const net::HttpRequest& request = context.request;
+    // A browser asks first, and without a key.
+    if (request.method == "OPTIONS") {
+      static_cast<void>(co_await context.writer.send(options.cors.preflight(request)));
+      co_return;
+    }
+    const std::string_view method = request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
+    const Route* route = router.find(method, request.path);
+    if (route != nullptr) context.record.route = route->path;
+    if (route == nullptr || route->needs_key) {
+      auto key = options.keys.check(request.headers.get("authorization"));
+      if (!key) {
+        co_await send_error(context, key.error());
+        co_return;
+      }
+      context.record.key = *key;
+    }
+    if (route != nullptr) {
+      co_await route->handler(context);
+      co_return;
+    }
+    const auto methods = router.methods(request.path);
+    if (methods.empty()) {
+      co_await send_error(context, {ErrorCode::kNotFound,
+                                    fmt::format("There is no {} {}. The routes are listed in docs/api.md.", request.method,
+                                                request.path.substr(0, 200)),
+                                    {}, 0});
+      co_return;
+    }
+    const Error error{ErrorCode::kMethodNotAllowed, fmt::format("{} takes {}", request.path, fmt::join(methods, ", ")), {}, 0};
+    context.record.error = error_name(error.code);
+    net::HttpResponse response;
+    response.status = map_error(error.code).http_status;
+    response.headers = {{"content-type", "application/json"}, {"allow", fmt::format("{}", fmt::join(methods, ", "))}};
+    response.body = error_body(error);
+    static_cast<void>(co_await context.writer.send(std::move(response)));
+  }
+};
+
+Api::Api(Engine& engine, ProfileSet& profiles, ApiOptions options, const Clock& clock)
+    : impl_(new Impl{engine, profiles, std::move(options), clock, {}, {}}) {
+  add_chat_routes(impl_->router);
+  add_completion_routes(impl_->router);
+  add_classify_routes(impl_->router);
+  add_info_routes(impl_->router);
+}
+
+Api::~Api() = default;
+
+net::HttpHandler Api::handler() {
+  return [impl = impl_.get()](net::HttpRequest& request, net::ResponseWriter& writer) { return impl->handle(request, writer); };
+}
+
+std::string Api::server_error_body(int status, std::string_view message) {
+  Error error{ErrorCode::kInvalidArgument, std::string(message), {}, 0};
+  switch (status) {
+    case 408: error.code = ErrorCode::kRequestTimeout; break;
+    case 413: error.code = ErrorCode::kPayloadTooLarge; break;
+    case 431: error.code = ErrorCode::kHeaderTooLarge; break;
+    case 500: error.code = ErrorCode::kInternal; break;
+    case 503: error.code = ErrorCode::kUnavailable; break;
+    default: break;
+  }
+  return error_body(error);
+}
+
+}  // namespace pocketfleet
