@@ -35,9 +35,9 @@ struct HttpRequest {
   std::string query;
   Headers headers;
   std::string body;
-  std::string remote;  // "127.0.0.1:4711" or "unix"
+  std::string remote;       // "127.0.0.1:4711" or "unix"
   int64_t received_ms = 0;  // Clock::now_ms() when the header was complete
-  CancelToken gone;    // set when the client closes its connection before the answer has ended
+  CancelToken gone;         // set when the client closes its connection before the answer has ended
 };
 
 struct HttpResponse {

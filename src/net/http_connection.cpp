@@ -24,7 +24,9 @@ constexpr size_t kMaxPipelinedBytes = 64u << 10;
 constexpr size_t kLingerBytes = 1u << 20;
 constexpr int64_t kLingerMs = 1'000;
 
-int64_t now_ms() { return SystemClock::instance().now_ms(); }
+int64_t now_ms() {
+  return SystemClock::instance().now_ms();
+}
 
 // Formatting a date costs more than the rest of a small answer, so each thread keeps the last second's.
 std::string_view http_date() {
@@ -56,13 +58,14 @@ void append_header(std::string& out, std::string_view name, std::string_view val
   out.append(name).append(": ");
   const size_t at = out.size();
   out.append(value);
-  std::replace_if(out.begin() + static_cast<std::ptrdiff_t>(at), out.end(), [](char c) { return c == '\r' || c == '\n' || c == '\0'; },
-                  ' ');
+  std::replace_if(
+      out.begin() + static_cast<std::ptrdiff_t>(at), out.end(), [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
   out.append("\r\n");
 }
 
 bool is_name(std::string_view name) {
-  return !name.empty() && std::none_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) <= 32 || c == ':'; });
+  return !name.empty() &&
+         std::none_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) <= 32 || c == ':'; });
 }
 
 }  // namespace
@@ -119,7 +122,8 @@ void Connection::start(std::shared_ptr<ServerCore> core, std::unique_ptr<Stream>
   auto connection = std::make_shared<Connection>(core, std::move(stream), std::move(address));
   core->enter(connection);
   const auto executor = connection->stream_->executor();
-  asio::co_spawn(executor, [connection]() -> asio::awaitable<void> { return connection->run(); }, asio::detached);
+  asio::co_spawn(
+      executor, [connection]() -> asio::awaitable<void> { return connection->run(); }, asio::detached);
 }
 
 void Connection::drain() {
@@ -167,7 +171,7 @@ asio::awaitable<bool> Connection::serve_one() {
   http_1_0_ = parser.http_1_0();
   head_only_ = request.method == "HEAD";
   co_await handle(request);
-  co_return state_ == State::kEnded && keep_alive_ && !closed_;
+  co_return state_ == State::kEnded&& keep_alive_ && !closed_;
 }
 
 asio::awaitable<bool> Connection::read_request(RequestParser& parser) {
@@ -218,7 +222,8 @@ asio::awaitable<void> Connection::handle(HttpRequest& request) {
   asio::post(stream_->executor(), [self = shared_from_this(), serial] {
     if (!self->handling_ || self->serial_ != serial || self->watching_) return;
     self->watching_ = true;
-    asio::co_spawn(self->stream_->executor(), [self]() -> asio::awaitable<void> { return self->watch(); }, asio::detached);
+    asio::co_spawn(
+        self->stream_->executor(), [self]() -> asio::awaitable<void> { return self->watch(); }, asio::detached);
   });
   std::string problem;
   try {

@@ -1,6 +1,6 @@
-// One connection of the HTTP server: reads requests, runs the handler, writes answers, watches for a client that goes. Internal to
-// net/. Lives as long as its coroutine; everything but drain() and abort() runs on the stream's executor, and those two post to it.
-// ServerCore is what the connections of one server share; it outlives them.
+// One connection of the HTTP server: reads requests, runs the handler, writes answers, watches for a client that goes. Internal
+// to net/. Lives as long as its coroutine; everything but drain() and abort() runs on the stream's executor, and those two post
+// to it. ServerCore is what the connections of one server share; it outlives them.
 #pragma once
 
 #include <atomic>

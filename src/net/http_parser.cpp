@@ -15,7 +15,9 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using beast::error_code;
 
-std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+std::string_view view(beast::string_view text) {
+  return {text.data(), text.size()};
+}
 
 // A chunk's size line and the trailer are held by nobody but us until they are whole.
 constexpr size_t kMaxChunkLineBytes = 8u << 10;
@@ -35,7 +37,8 @@ BlockScan scan_header_block(std::string_view bytes, size_t& scanned) {
     const std::string_view text = line.substr(0, line.size() - 1);
     if (std::memchr(text.data(), '\r', text.size())) return {0, "a header line holds a bare carriage return"};
     if (std::memchr(text.data(), '\0', text.size())) return {0, "a header line holds a NUL byte"};
-    if (scanned > 0 && !text.empty() && (text.front() == ' ' || text.front() == '\t')) return {0, "a header is folded over lines"};
+    if (scanned > 0 && !text.empty() && (text.front() == ' ' || text.front() == '\t'))
+      return {0, "a header is folded over lines"};
     scanned = line_feed + 1;
     if (text.empty()) return {scanned, nullptr};
   }
@@ -85,7 +88,7 @@ class Core : public http::basic_parser<isRequest> {
         break;
       }
       if (ec) {
-        if (!status_) refuse(400, "the message is malformed: " + ec.message());
+        if (!status_) refuse(ec == http::error::bad_version ? 505 : 400, "the message is malformed: " + ec.message());
         break;
       }
       if (used == 0) break;
@@ -120,15 +123,22 @@ class Core : public http::basic_parser<isRequest> {
   void on_field_impl(http::field field, beast::string_view name, beast::string_view value, error_code& ec) override {
     if (this->is_header_done()) return;  // a trailer: nobody asks for one
     if (field == http::field::content_length) {
-      if (has_length_) ec = refused(400, "there are two content-length headers");
-      else if (has_encoding_) ec = refused(400, "content-length stands beside transfer-encoding");
-      else if (!is_length(view(value))) ec = refused(400, "content-length is not a number");
+      if (has_length_)
+        ec = refused(400, "there are two content-length headers");
+      else if (has_encoding_)
+        ec = refused(400, "content-length stands beside transfer-encoding");
+      else if (!is_length(view(value)))
+        ec = refused(400, "content-length is not a number");
       has_length_ = true;
     } else if (field == http::field::transfer_encoding) {
-      if (has_encoding_) ec = refused(400, "there are two transfer-encoding headers");
-      else if (has_length_) ec = refused(400, "content-length stands beside transfer-encoding");
-      else if (!equals_ignoring_case(view(value), "chunked")) ec = refused(501, "transfer-encoding is not \"chunked\"");
-      else if (version_ < 11) ec = refused(400, "HTTP/1.0 has no transfer-encoding");
+      if (has_encoding_)
+        ec = refused(400, "there are two transfer-encoding headers");
+      else if (has_length_)
+        ec = refused(400, "content-length stands beside transfer-encoding");
+      else if (!equals_ignoring_case(view(value), "chunked"))
+        ec = refused(501, "transfer-encoding is not \"chunked\"");
+      else if (version_ < 11)
+        ec = refused(400, "HTTP/1.0 has no transfer-encoding");
       has_encoding_ = true;
     }
     if (!ec) headers_.add(std::string(view(name)), std::string(view(value)));
@@ -152,13 +162,13 @@ class Core : public http::basic_parser<isRequest> {
     if (size > limits_.max_body_bytes - std::min(body_total_, limits_.max_body_bytes)) ec = too_large();
   }
 
-  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& ec) override { return on_body_impl(bytes, ec); }
+  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& ec) override {
+    return on_body_impl(bytes, ec);
+  }
   void on_finish_impl(error_code&) override { complete_ = true; }
 
  private:
-  error_code too_large() {
-    return refused(413, "the body is larger than " + std::to_string(limits_.max_body_bytes) + " bytes");
-  }
+  error_code too_large() { return refused(413, "the body is larger than " + std::to_string(limits_.max_body_bytes) + " bytes"); }
 };
 
 }  // namespace
@@ -225,18 +235,35 @@ RequestParser::RequestParser(const ParserLimits& limits) : impl_(std::make_uniqu
 RequestParser::~RequestParser() = default;
 
 size_t RequestParser::put(std::string_view bytes) {
+  const bool was_complete = impl_->complete_;
   const size_t taken = impl_->feed(bytes);
-  if (impl_->complete_) impl_->request.body = std::move(impl_->body_);
+  if (impl_->complete_ && !was_complete) impl_->request.body = std::move(impl_->body_);
   return taken;
 }
-bool RequestParser::header_done() const { return impl_->header_complete; }
-bool RequestParser::done() const { return impl_->complete_; }
-int RequestParser::error_status() const { return impl_->status_; }
-std::string_view RequestParser::error_message() const { return impl_->message_; }
-bool RequestParser::keep_alive() const { return impl_->keep_alive(); }
-bool RequestParser::http_1_0() const { return impl_->version_ < 11; }
-bool RequestParser::expects_continue() const { return impl_->expects_continue; }
-HttpRequest& RequestParser::request() { return impl_->request; }
+bool RequestParser::header_done() const {
+  return impl_->header_complete;
+}
+bool RequestParser::done() const {
+  return impl_->complete_;
+}
+int RequestParser::error_status() const {
+  return impl_->status_;
+}
+std::string_view RequestParser::error_message() const {
+  return impl_->message_;
+}
+bool RequestParser::keep_alive() const {
+  return impl_->keep_alive();
+}
+bool RequestParser::http_1_0() const {
+  return impl_->version_ < 11;
+}
+bool RequestParser::expects_continue() const {
+  return impl_->expects_continue;
+}
+HttpRequest& RequestParser::request() {
+  return impl_->request;
+}
 
 struct ResponseParser::Impl final : Core<false> {
   explicit Impl(const ParserLimits& limits) : Core(limits) {}
@@ -258,7 +285,9 @@ ResponseParser::ResponseParser(const ParserLimits& limits, bool head) : impl_(st
 }
 ResponseParser::~ResponseParser() = default;
 
-size_t ResponseParser::put(std::string_view bytes) { return impl_->feed(bytes); }
+size_t ResponseParser::put(std::string_view bytes) {
+  return impl_->feed(bytes);
+}
 void ResponseParser::put_end() {
   if (impl_->status_ || impl_->complete_) return;
   if (!impl_->header_complete) return impl_->refuse(400, "the connection ended inside the header");
@@ -266,13 +295,29 @@ void ResponseParser::put_end() {
   impl_->put_eof(ec);
   if (ec || !impl_->complete_) impl_->refuse(400, "the connection ended inside the body");
 }
-bool ResponseParser::header_done() const { return impl_->header_complete; }
-bool ResponseParser::done() const { return impl_->complete_; }
-bool ResponseParser::failed() const { return impl_->status_ != 0; }
-std::string_view ResponseParser::error_message() const { return impl_->message_; }
-bool ResponseParser::keep_alive() const { return impl_->complete_ && impl_->keep_alive(); }
-int ResponseParser::status() const { return impl_->code; }
-Headers& ResponseParser::headers() { return impl_->headers_; }
-std::string ResponseParser::take_body() { return std::exchange(impl_->body_, {}); }
+bool ResponseParser::header_done() const {
+  return impl_->header_complete;
+}
+bool ResponseParser::done() const {
+  return impl_->complete_;
+}
+bool ResponseParser::failed() const {
+  return impl_->status_ != 0;
+}
+std::string_view ResponseParser::error_message() const {
+  return impl_->message_;
+}
+bool ResponseParser::keep_alive() const {
+  return impl_->complete_ && impl_->keep_alive();
+}
+int ResponseParser::status() const {
+  return impl_->code;
+}
+Headers& ResponseParser::headers() {
+  return impl_->headers_;
+}
+std::string ResponseParser::take_body() {
+  return std::exchange(impl_->body_, {});
+}
 
 }  // namespace pocketfleet::net

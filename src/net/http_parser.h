@@ -22,8 +22,8 @@ class RequestParser {
   explicit RequestParser(const ParserLimits& limits);
   ~RequestParser();
 
-  // Offers the bytes that have come and not been taken yet; returns how many it took. Call again with the rest and what follows it.
-  // Takes nothing after the end of the message or after an error.
+  // Offers the bytes that have come and not been taken yet; returns how many it took. Call again with the rest and what follows
+  // it. Takes nothing after the end of the message or after an error.
   size_t put(std::string_view bytes);
 
   bool header_done() const;

@@ -89,8 +89,8 @@ Result<std::shared_ptr<Listener<Protocol>>> open_listener(const asio::any_io_exe
   auto listener = std::make_shared<Listener<Protocol>>(executor, core);
   error_code ec;
   const auto refuse = [&] {
-    return fail(ErrorCode::kIo, "cannot listen on " + name + ": " + ec.message() +
-                                    "; choose another address or end the program that holds it");
+    return fail(ErrorCode::kIo,
+                "cannot listen on " + name + ": " + ec.message() + "; choose another address or end the program that holds it");
   };
   listener->acceptor.open(endpoint.protocol(), ec);
   if (ec) return refuse();
@@ -187,7 +187,8 @@ Result<uint16_t> HttpServer::listen_tcp(const std::string& host, uint16_t port) 
 
 Result<void> HttpServer::listen_unix(const std::string& path) {
   if (path.empty() || path.size() > 107) {
-    return fail(ErrorCode::kInvalidArgument, "the path of a Unix socket has 1 to 107 bytes; \"" + path + "\" does not", "unix_socket");
+    return fail(ErrorCode::kInvalidArgument, "the path of a Unix socket has 1 to 107 bytes; \"" + path + "\" does not",
+                "unix_socket");
   }
   PF_CHECK_OK(remove_stale_socket(path));
   PF_TRY(auto listener, open_listener<unix_protocol>(impl_->executor, impl_->core, unix_protocol::endpoint(path), path));
@@ -224,6 +225,8 @@ asio::awaitable<void> HttpServer::drain(int64_t timeout_ms) {
   co_await wait_until_empty(clock.now_ms() + 1'000);
 }
 
-size_t HttpServer::connections() const { return impl_->core->connections(); }
+size_t HttpServer::connections() const {
+  return impl_->core->connections();
+}
 
 }  // namespace pocketfleet::net

@@ -20,14 +20,14 @@ class Stream;
 namespace asio = boost::asio;
 
 struct ServerOptions {
-  size_t max_header_bytes = 32u << 10;      // more: 431
-  size_t max_body_bytes = 8u << 20;         // more: 413, before it is read
-  int64_t header_timeout_ms = 10'000;       // from the first byte of a request to the end of its header, in total: 408
-  int64_t body_timeout_ms = 60'000;         // in total: 408
-  int64_t idle_timeout_ms = 75'000;         // between requests: the connection is closed
-  int64_t write_timeout_ms = 60'000;        // one write makes no progress for so long: the client counts as gone
-  size_t max_connections = 8'192;           // more: closed at once
-  size_t max_connections_per_ip = 0;        // 0: no limit; loopback is never limited
+  size_t max_header_bytes = 32u << 10;  // more: 431
+  size_t max_body_bytes = 8u << 20;     // more: 413, before it is read
+  int64_t header_timeout_ms = 10'000;   // from the first byte of a request to the end of its header, in total: 408
+  int64_t body_timeout_ms = 60'000;     // in total: 408
+  int64_t idle_timeout_ms = 75'000;     // between requests: the connection is closed
+  int64_t write_timeout_ms = 60'000;    // one write makes no progress for so long: the client counts as gone
+  size_t max_connections = 8'192;       // more: closed at once
+  size_t max_connections_per_ip = 0;    // 0: no limit; loopback is never limited
 };
 
 // The answer to one request: either send(), or begin(), write()s and end(). An error means that the client has gone.
@@ -44,13 +44,14 @@ class ResponseWriter {
   virtual bool started() const = 0;
 };
 
-// May be called for several connections at once, on different threads. A handler that throws or returns without an answer gives 500.
+// May be called for several connections at once, on different threads. A handler that throws or returns without an answer gives
+// 500.
 using HttpHandler = std::function<asio::awaitable<void>(HttpRequest& request, ResponseWriter& writer)>;
 
 class HttpServer {
  public:
-  // `executor`: an io_context that the caller runs, on one or several threads. Errors that the server answers by itself (400, 408,
-  // 413, 431) have the JSON body that `error_body(status, message)` gives.
+  // `executor`: an io_context that the caller runs, on one or several threads. Errors that the server answers by itself (400,
+  // 408, 413, 431) have the JSON body that `error_body(status, message)` gives.
   HttpServer(asio::any_io_executor executor, ServerOptions options, HttpHandler handler,
              std::function<std::string(int status, std::string_view message)> error_body = {});
   ~HttpServer();

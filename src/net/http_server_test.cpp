@@ -33,7 +33,9 @@ asio::awaitable<void> echo(HttpRequest& request, ResponseWriter& writer) {
   co_await writer.send(std::move(response));
 }
 
-std::string get(std::string_view path) { return "GET " + std::string(path) + " HTTP/1.1\r\nhost: x\r\n\r\n"; }
+std::string get(std::string_view path) {
+  return "GET " + std::string(path) + " HTTP/1.1\r\nhost: x\r\n\r\n";
+}
 
 TEST(HttpServer, AnswersARequestAndKeepsTheConnection) {
   TestServer server(echo);
@@ -51,7 +53,8 @@ TEST(HttpServer, AnswersARequestAndKeepsTheConnection) {
 TEST(HttpServer, ARequestThatComesOneByteAtATimeIsAnsweredTheSame) {
   TestServer server(echo);
   RawClient client(server.port());
-  const std::string request = "POST /x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;n=v\r\nde\r\n0\r\n\r\n";
+  const std::string request =
+      "POST /x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2;n=v\r\nde\r\n0\r\n\r\n";
   for (const char byte : request) ASSERT_TRUE(client.send({&byte, 1}));
   EXPECT_NE(client.read_answer().find("POST /x? abcde"), std::string::npos);
 }
@@ -211,12 +214,27 @@ TEST(HttpServer, AHeaderBlockThatIsTooLargeGets431WithTheErrorBodyOfTheApi) {
 TEST(HttpServer, RequestsThatTwoServersCouldReadDifferentlyAreRefused) {
   TestServer server(echo);
   const std::string hidden = "GET /hidden HTTP/1.1\r\nhost: x\r\n\r\n";
-  for (const std::string headers : {
-           "content-length: 5\r\ncontent-length: 6", "content-length: 5\r\ncontent-length: 5", "content-length: 5, 5",
-           "content-length: 5\r\ntransfer-encoding: chunked", "transfer-encoding: chunked\r\ncontent-length: 5", "content-length: +5",
-           "content-length: 0x5", "content-length: ", "content-length : 5", "content-length: 99999999999999999999", "x: a\r\n folded",
-           "x: a\nb: c", "x: a\rb", "transfer-encoding: chunked\r\ntransfer-encoding: chunked", "transfer-encoding: gzip, chunked",
-           "transfer-encoding: xchunked", "transfer-encoding: chunked, identity", " x: leading", "host: y", "no-colon", ": empty"}) {
+  for (const std::string headers : {"content-length: 5\r\ncontent-length: 6",
+                                    "content-length: 5\r\ncontent-length: 5",
+                                    "content-length: 5, 5",
+                                    "content-length: 5\r\ntransfer-encoding: chunked",
+                                    "transfer-encoding: chunked\r\ncontent-length: 5",
+                                    "content-length: +5",
+                                    "content-length: 0x5",
+                                    "content-length: ",
+                                    "content-length : 5",
+                                    "content-length: 99999999999999999999",
+                                    "x: a\r\n folded",
+                                    "x: a\nb: c",
+                                    "x: a\rb",
+                                    "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+                                    "transfer-encoding: gzip, chunked",
+                                    "transfer-encoding: xchunked",
+                                    "transfer-encoding: chunked, identity",
+                                    " x: leading",
+                                    "host: y",
+                                    "no-colon",
+                                    ": empty"}) {
     RawClient client(server.port());
     client.send("POST / HTTP/1.1\r\nhost: x\r\n" + headers + "\r\n\r\n" + hidden);
     const std::string answer = client.read_all();
@@ -231,7 +249,8 @@ TEST(HttpServer, RequestsThatTwoServersCouldReadDifferentlyAreRefused) {
 
 TEST(HttpServer, BadChunkSizesAreRefused) {
   TestServer server(echo);
-  for (const std::string chunk : {"g\r\n", "-1\r\n", "ffffffffffffffffff\r\n", "\r\n", "1\r\nabc\r\n", " 1\r\na\r\n", "0x1\r\na\r\n"}) {
+  for (const std::string chunk :
+       {"g\r\n", "-1\r\n", "ffffffffffffffffff\r\n", "\r\n", "1\r\nabc\r\n", " 1\r\na\r\n", "0x1\r\na\r\n"}) {
     RawClient client(server.port());
     client.send("POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunk + "0\r\n\r\n" + "0\r\n\r\n");
     const int status = status_of(client.read_answer());

@@ -1,8 +1,9 @@
 // Carries values from any thread into one coroutine. push() never blocks; pop() waits until there is a value, the mailbox is
 // closed (after the values that are left) or the time is up. One reader; any number of writers; values keep their order.
-// Ownership: hold it in a shared_ptr that writers share; a writer may outlive the reader.
+// Ownership: hold it in a shared_ptr that writers share; a writer may outlive the reader, but not the executor's context.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/post.hpp>
@@ -44,8 +45,10 @@ class Mailbox : public std::enable_shared_from_this<Mailbox<T>> {
   // Empty when closed or when wait_ms have passed (negative: wait for ever); closed() tells which.
   boost::asio::awaitable<std::optional<T>> pop(int64_t wait_ms) {
     namespace asio = boost::asio;
+    // A month is for ever here, and cannot overflow.
     const auto until = wait_ms < 0 ? asio::steady_timer::time_point::max()
-                                   : asio::steady_timer::clock_type::now() + std::chrono::milliseconds(wait_ms);
+                                   : asio::steady_timer::clock_type::now() +
+                                         std::chrono::milliseconds(std::min<int64_t>(wait_ms, 30ll * 86'400'000));
     for (;;) {
       {
         const std::lock_guard lock(mutex_);

@@ -18,7 +18,9 @@ bool SocketDeadlines::finish(Side side) {
   return expired_[side];
 }
 
-void SocketDeadlines::cancel(Side side) { signals_[side].emit(asio::cancellation_type::terminal); }
+void SocketDeadlines::cancel(Side side) {
+  signals_[side].emit(asio::cancellation_type::terminal);
+}
 
 void SocketDeadlines::arm() {
   armed_ = std::min(until_[kRead], until_[kWrite]);

@@ -1,5 +1,5 @@
-// What plain and TLS streams share: deadlines of a read and a write over one lazily armed timer, and error translation. Internal to
-// net/. Each Operation object lives for one read or write. On the stream's executor only.
+// What plain and TLS streams share: deadlines of a read and a write over one lazily armed timer, and error translation. Internal
+// to net/. Each Operation object lives for one read or write. On the stream's executor only.
 #pragma once
 
 #include <boost/asio/cancellation_signal.hpp>

@@ -21,7 +21,9 @@ using Socket = asio::generic::stream_protocol::socket;
 class SocketStream final : public Stream {
  public:
   SocketStream(Socket socket, std::string peer)
-      : socket_(std::move(socket)), peer_(std::move(peer)), deadlines_(std::make_shared<SocketDeadlines>(socket_.get_executor())) {
+      : socket_(std::move(socket)),
+        peer_(std::move(peer)),
+        deadlines_(std::make_shared<SocketDeadlines>(socket_.get_executor())) {
     error_code ignored;
     socket_.non_blocking(true, ignored);
   }
@@ -48,9 +50,9 @@ class SocketStream final : public Stream {
       bool timed_out = false;
       if (ec == asio::error::would_block || ec == asio::error::try_again) {
         deadlines_->start(SocketDeadlines::kWrite, stall_ms);
-        co_await socket_.async_wait(
-            Socket::wait_write,
-            asio::bind_cancellation_slot(deadlines_->slot(SocketDeadlines::kWrite), asio::redirect_error(asio::use_awaitable, ec)));
+        co_await socket_.async_wait(Socket::wait_write,
+                                    asio::bind_cancellation_slot(deadlines_->slot(SocketDeadlines::kWrite),
+                                                                 asio::redirect_error(asio::use_awaitable, ec)));
         timed_out = deadlines_->finish(SocketDeadlines::kWrite);
       }
       if (ec) co_return socket_error(ec, timed_out, "writing to " + peer_);

@@ -46,7 +46,7 @@ class TlsContext {
 
 // Tries every address of the host until one answers; timeout_ms is for all of it, name resolution included.
 asio::awaitable<Result<std::unique_ptr<Stream>>> connect_tcp(std::string host, uint16_t port, int64_t timeout_ms);
-asio::awaitable<Result<std::unique_ptr<Stream>>> connect_unix(std::string path);
+asio::awaitable<Result<std::unique_ptr<Stream>>> connect_unix(std::string path, int64_t timeout_ms);
 asio::awaitable<Result<std::unique_ptr<Stream>>> connect_tls(std::shared_ptr<TlsContext> context, std::string host, uint16_t port,
                                                              int64_t timeout_ms);
 

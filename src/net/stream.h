@@ -27,7 +27,7 @@ class Stream {
   virtual asio::awaitable<Result<size_t>> read_some(char* data, size_t size, int64_t timeout_ms) = 0;
   // All bytes. `stall_ms` bounds the time without any progress, not the whole.
   virtual asio::awaitable<Result<void>> write(std::string_view bytes, int64_t stall_ms) = 0;
-  // Tells the other side that nothing more comes; reading goes on.
+  // Tells the other side that nothing more comes. Reading may go on, but over TLS what is still sent to us is dropped.
   virtual asio::awaitable<void> shutdown(int64_t timeout_ms) = 0;
   // Ends a read that is in flight with kCancelled (or with the bytes that have just come).
   virtual void cancel_read() = 0;

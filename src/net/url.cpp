@@ -7,7 +7,9 @@ namespace pocketfleet::net {
 
 namespace {
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -75,17 +77,22 @@ std::string Url::authority() const {
 
 std::string Url::origin() const {
   switch (scheme) {
-    case Scheme::kUnix: return "unix:" + host;
-    case Scheme::kHttps: return "https://" + host + ":" + std::to_string(port);
-    case Scheme::kHttp: break;
+    case Scheme::kUnix:
+      return "unix:" + host;
+    case Scheme::kHttps:
+      return "https://" + host + ":" + std::to_string(port);
+    case Scheme::kHttp:
+      break;
   }
   return "http://" + host + ":" + std::to_string(port);
 }
 
 Result<Url> parse_url(std::string_view text) {
   const auto refuse = [&](std::string_view why) {
-    return fail(ErrorCode::kInvalidArgument, "the URL \"" + std::string(text.substr(0, 200)) + "\" " + std::string(why) +
-                                                 "; write http://host:port/path, https://host/path or unix:/path/of/socket", "url");
+    return fail(ErrorCode::kInvalidArgument,
+                "the URL \"" + std::string(text.substr(0, 200)) + "\" " + std::string(why) +
+                    "; write http://host:port/path, https://host/path or unix:/path/of/socket",
+                "url");
   };
   if (has_control_or_space(text)) return refuse("holds a space or a control character");
   Url url;
