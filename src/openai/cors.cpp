@@ -40,7 +40,7 @@ bool CorsPolicy::allows(std::string_view origin) const {
 void CorsPolicy::add_headers(const net::HttpRequest& request, net::Headers& headers) const {
   if (!enabled()) return;
   // Caches must not give one origin's answer to another one.
-  headers.add("vary", "Origin");
+  headers.set("vary", "Origin");
   const auto origin = request.headers.get("origin");
   if (!origin || !allows(*origin)) return;
   headers.set("access-control-allow-origin", any_ ? "*" : std::string(*origin));
