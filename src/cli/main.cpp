@@ -1,1 +1,130 @@
-int main() { return 0; }
+// The command line: which command, and its options. The only file that knows CLI11.
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+
+#include "cli/options.h"
+
+namespace {
+
+using namespace pocketfleet::cli;
+
+constexpr int kUsage = 2;
+
+void add_serve(CLI::App& app, ServeOptions& options) {
+  CLI::App* serve = app.add_subcommand("serve", "serve a GGUF model over the OpenAI API on this machine");
+  serve->add_option("model", options.model_path, "the model file (.gguf)")->required();
+  serve->add_option("--model-name", options.model_name, "the name that clients ask for; default: the file's name");
+  serve->add_option("--host", options.host, "address to listen on; any but loopback needs --api-key-file")->capture_default_str();
+  serve->add_option("--port", options.port, "port; 0 takes a free one")->capture_default_str()->check(CLI::Range(0, 65535));
+  serve->add_option("--unix-socket", options.unix_socket, "listen on this Unix socket instead of a port");
+  serve->add_option("--api-key-file", options.api_key_file, "file of keys that are let in, see: pocketfleet key --help");
+  serve->add_option("--cors-origin", options.cors_origins, "a web origin whose pages may call; may be given several times");
+  serve->add_option("--profile", options.profiles, "a classification profile (JSON); may be given several times");
+  serve->add_option("--ctx", options.context_tokens, "tokens of one request, prompt and answer; 0: trained length, at most 8192")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10'000'000));
+  serve->add_option("--slots", options.slots, "requests that write at the same time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  serve->add_option("--threads", options.threads, "0: one a core")->capture_default_str()->check(CLI::Range(0, 1024));
+  serve->add_option("--queue", options.queue, "requests that may wait; more get 429")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  serve->add_option("--checkpoint-ram", options.checkpoint_ram_mib, "MiB for saved states of prompts")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
+  serve->add_option("--kv-type", options.kv_type, "f32, f16 or q8_0")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
+  serve->add_option("--thinking", "on or off: what holds when a request does not say")
+      ->default_str("on")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->each([&options](const std::string& value) { options.thinking = value == "on"; });
+  serve->add_flag("--log-json", options.json_logs, "log lines as JSON");
+  serve->add_flag("--quiet", options.quiet, "log warnings and errors only");
+  serve->add_option("--fake", options.fake, "")->group("");
+  serve->footer(
+      "Example:\n  pocketfleet serve scam-guard-q8_0.gguf --profile models/scam-guard/profile.json --port 8080\n"
+      "  curl http://127.0.0.1:8080/v1/classify -H 'content-type: application/json' \\\n"
+      "    -d '{\"profile\":\"scam-guard\",\"input\":\"You have won! Call 0900 now\"}'\n");
+}
+
+void add_classify(CLI::App& app, ClassifyOptions& options) {
+  CLI::App* classify = app.add_subcommand("classify", "label every line of a JSONL file over HTTP");
+  classify->add_option("file", options.file, "JSONL file; - reads standard input")->required();
+  classify->add_option("--url", options.url, "the server")->capture_default_str();
+  classify->add_option("--profile", options.profile, "profile to ask; may be left out where the server has only one");
+  classify->add_option("--model", options.model, "model to ask; may be left out");
+  classify->add_option("--api-key", options.api_key, "key; seen by other users of this machine, so prefer the environment");
+  classify->add_option("--api-key-env", options.api_key_env, "environment variable that holds the key")->capture_default_str();
+  classify->add_option("--batch", options.batch, "texts in one request")->capture_default_str()->check(CLI::Range(1, 2048));
+  classify->add_option("--concurrency", options.concurrency, "requests at the same time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  classify->add_option("--text-field", options.text_field, "field that holds the text")->capture_default_str();
+  classify->add_option("--expect-field", options.expect_field,
+                       "field that holds the right answer: prints how good the labels are");
+  classify->add_option("--positive-values", options.positive_values, "values of that field that ought to be flagged")
+      ->delimiter(',');
+  classify
+      ->add_option("--positive-labels", options.positive_labels, "labels that count as flagged; default: what the profile flags")
+      ->delimiter(',');
+  classify->add_option("--output", options.output, "write one JSON line for each input to this file");
+  classify->add_flag("--json", options.json, "print the summary as JSON");
+  classify->add_flag("--quiet", options.quiet, "no progress");
+  classify->footer(
+      "Example:\n  pocketfleet classify --url http://127.0.0.1:8080 --profile scam-guard \\\n"
+      "    --expect-field label --positive-values spam --output verdicts.jsonl messages.jsonl\n");
+}
+
+void add_key(CLI::App& app, KeyOptions& options) {
+  CLI::App* key = app.add_subcommand("key", "make an API key, print it once and append its digest to a file");
+  key->add_option("file", options.file, "key file; made when it is not there")->required();
+  key->add_option("--name", options.name, "who the key is for; appears in the server's log");
+  key->add_flag("--json", options.json, "print as JSON");
+  key->footer(
+      "Example:\n  pocketfleet key keys.txt --name laptop\n  pocketfleet serve model.gguf --host 0.0.0.0 --api-key-file "
+      "keys.txt\n");
+}
+
+void add_profile(CLI::App& app, ProfileCheckOptions& options) {
+  CLI::App* profile = app.add_subcommand("profile", "work with classification profiles");
+  profile->require_subcommand(1);
+  CLI::App* check = profile->add_subcommand("check", "say whether profile files are valid, and what is wrong with them");
+  check->add_option("files", options.files, "profile files (JSON)")->required();
+  check->add_flag("--json", options.json, "one JSON line a file");
+  check->footer("Example:\n  pocketfleet profile check models/scam-guard/profile.json\n");
+  profile->footer("Example:\n  pocketfleet profile check models/scam-guard/profile.json\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A reader that goes away (pocketfleet classify ... | head) is an error of write(), not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+
+  CLI::App app("Pocketfleet: your own small language model behind the OpenAI API");
+  app.set_version_flag("--version", std::string("pocketfleet ") + POCKETFLEET_VERSION);
+  app.require_subcommand(1);
+  app.footer("Help on one command, with an example:\n  pocketfleet serve --help\n");
+
+  ServeOptions serve;
+  ClassifyOptions classify;
+  KeyOptions key;
+  ProfileCheckOptions check;
+  add_serve(app, serve);
+  add_classify(app, classify);
+  add_key(app, key);
+  add_profile(app, check);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  if (app.got_subcommand("serve")) return run_serve(serve);
+  if (app.got_subcommand("classify")) return run_classify(classify);
+  if (app.got_subcommand("key")) return run_key(key);
+  return run_profile_check(check);
+}

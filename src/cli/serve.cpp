@@ -1,0 +1,139 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/options.h"
+#include "cli/serve_rules.h"
+#include "cli/server_setup.h"
+#include "net/http_server.h"
+#include "openai/api.h"
+
+namespace pocketfleet::cli {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int64_t kDrainMs = 30'000;
+
+// Everything a running server consists of. Members are destroyed from the last to the first, so the loop and what hangs on it go
+// before the engine does.
+struct Service {
+  ProfileSet profiles;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Api> api;
+  asio::io_context context;
+  std::unique_ptr<net::HttpServer> server;
+  int exit_code = 0;
+};
+
+// Waits until the model is loaded and says so; when it fails, ends the server.
+asio::awaitable<void> watch_engine(Service& service) {
+  asio::steady_timer timer(service.context);
+  const int64_t begin_ms = SystemClock::instance().now_ms();
+  bool ready = false;
+  for (;;) {
+    const EngineStatus status = service.engine->status();
+    if (status.state == EngineState::kStopped) co_return;
+    if (status.state == EngineState::kFailed) {
+      service.exit_code = fail_command("serve", status.error);
+      service.context.stop();
+      co_return;
+    }
+    if (status.state == EngineState::kReady && !ready) {
+      ready = true;
+      const ModelInfo model = service.engine->model();
+      log_info("ready", {{"model", model.description},
+                         {"context_tokens", model.context_tokens},
+                         {"slots", model.slots},
+                         {"load_ms", static_cast<long long>(SystemClock::instance().now_ms() - begin_ms)}});
+    }
+    timer.expires_after(std::chrono::milliseconds(ready ? 1000 : 50));
+    boost::system::error_code ignored;
+    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+}
+
+// The first signal lets running requests end; the second ends them.
+asio::awaitable<void> watch_signals(Service& service) {
+  asio::signal_set signals(service.context, SIGINT, SIGTERM);
+  boost::system::error_code ignored;
+  co_await signals.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  log_info("draining", {{"connections", static_cast<unsigned long>(service.server->connections())}});
+  asio::co_spawn(
+      service.context,
+      [&service]() -> asio::awaitable<void> {
+        co_await service.server->drain(kDrainMs);
+        service.context.stop();
+      },
+      [](std::exception_ptr) {});
+  co_await signals.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  service.context.stop();
+}
+
+Result<std::string> listen(const ServeOptions& options, net::HttpServer& server) {
+  if (!options.unix_socket.empty()) {
+    PF_CHECK_OK(server.listen_unix(options.unix_socket));
+    return "unix:" + options.unix_socket;
+  }
+  PF_TRY(const uint16_t port, server.listen_tcp(options.host, static_cast<uint16_t>(options.port)));
+  return url_of(options.host, port);
+}
+
+Result<void> start(const ServeOptions& options, Service& service) {
+  ApiOptions api;
+  PF_TRY(api.keys, load_keys(options));
+  PF_TRY(api.cors, CorsPolicy::of(options.cors_origins));
+  PF_CHECK_OK(load_profiles(options, service.profiles));
+  api.model_name = options.model_name.empty() ? model_name_of(options.model_path) : options.model_name;
+  api.thinking = options.thinking;
+  api.created = SystemClock::instance().unix_ms() / 1000;
+
+  PF_TRY(service.engine, make_engine(options));
+  service.api = std::make_unique<Api>(*service.engine, service.profiles, std::move(api));
+  service.server = std::make_unique<net::HttpServer>(service.context.get_executor(), net::ServerOptions{}, service.api->handler(),
+                                                     Api::server_error_body);
+  PF_TRY(const std::string address, listen(options, *service.server));
+  // Read by scripts that took a free port: one line, at once.
+  std::printf("listening on %s\n", address.c_str());
+  std::fflush(stdout);
+  return {};
+}
+
+}  // namespace
+
+int run_serve(const ServeOptions& options) {
+  set_json_logs(options.json_logs);
+  if (options.quiet) set_log_level(LogLevel::kWarn);
+
+  Service service;
+  if (const auto started = start(options, service); !started) return fail_command("serve", started.error());
+  const auto ignore = [](std::exception_ptr) {};
+  asio::co_spawn(service.context, watch_engine(service), ignore);
+  asio::co_spawn(service.context, watch_signals(service), ignore);
+
+  // The engine has the cores; two threads of ours pass bytes on.
+  std::vector<std::thread> threads;
+  threads.emplace_back([&service] { service.context.run(); });
+  service.context.run();
+  for (std::thread& thread : threads) thread.join();
+  service.engine->stop();
+  log_info("stopped");
+  return service.exit_code;
+}
+
+}  // namespace pocketfleet::cli

@@ -1,0 +1,62 @@
+#include "cli/server_setup.h"
+
+#include <cstdio>
+
+#include "base/files.h"
+#include "cli/serve_rules.h"
+#include "engine/fake_engine.h"
+#include "engine/llama_engine.h"
+#include "openai/profile.h"
+
+namespace pocketfleet::cli {
+
+Result<KeyStore> load_keys(const ServeOptions& options) {
+  if (!options.api_key_file.empty()) return KeyStore::load(options.api_key_file);
+  if (options.unix_socket.empty() && !is_loopback(options.host)) {
+    return fail(ErrorCode::kPermissionDenied,
+                "whoever can reach " + options.host +
+                    " could use this model: make a key with `pocketfleet key keys.txt --name NAME` and start again with "
+                    "--api-key-file keys.txt, or listen on 127.0.0.1",
+                "host");
+  }
+  return KeyStore();
+}
+
+Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles) {
+  for (const std::string& path : options.profiles) {
+    auto profile = load_profile(path);
+    if (!profile) return fail(profile.error());
+    if (auto added = profiles.add(*std::move(profile)); !added) {
+      Error error = added.error();
+      error.message = path + ": " + error.message;
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
+  if (!options.fake.empty()) {
+    FakeScript script;
+    script.queue_limit = static_cast<size_t>(options.queue);
+    if (options.context_tokens > 0) script.context_tokens = options.context_tokens;
+    if (options.fake == "slow") script.read_tokens_per_s = script.write_tokens_per_s = 20;
+    return std::make_unique<FakeEngine>(std::move(script));
+  }
+  LlamaEngineOptions engine;
+  engine.model_path = options.model_path;
+  engine.context_tokens = options.context_tokens;
+  engine.slots = options.slots;
+  engine.threads = options.threads;
+  engine.queue_limit = static_cast<size_t>(options.queue);
+  engine.checkpoint_ram_bytes = static_cast<size_t>(options.checkpoint_ram_mib) << 20;
+  engine.kv_type = options.kv_type;
+  return make_llama_engine(std::move(engine));
+}
+
+int fail_command(const char* command, const Error& error) {
+  std::fprintf(stderr, "pocketfleet %s: %s\n", command, error.message.c_str());
+  return 2;
+}
+
+}  // namespace pocketfleet::cli

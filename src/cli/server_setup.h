@@ -1,0 +1,26 @@
+// What `serve` checks and reads before it listens: addresses and keys, origins, profiles, the engine. Errors say what to do.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+#include "openai/cors.h"
+#include "openai/keys.h"
+#include "openai/profile_prompt.h"
+
+namespace pocketfleet::cli {
+
+// kPermissionDenied for an address that others can reach when there is no key file.
+Result<KeyStore> load_keys(const ServeOptions& options);
+
+Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles);
+
+// Checks the model file and starts to load it; returns while it loads.
+Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options);
+
+// What this machine has too little of or too much asked of, in a sentence; the exit code for it is 2.
+int fail_command(const char* command, const Error& error);
+
+}  // namespace pocketfleet::cli
