@@ -197,10 +197,10 @@ struct Api::Impl {
     }
     const auto methods = router.methods(request.path);
     if (methods.empty()) {
-      co_await send_error(context, {ErrorCode::kNotFound,
-                                    fmt::format("There is no {} {}. The routes are listed in docs/api.md.", request.method,
-                                                request.path.substr(0, 200)),
-                                    {}, 0});
+      const Error missing{
+          ErrorCode::kNotFound,
+          fmt::format("There is no {} {}. The routes are listed in docs/api.md.", request.method, request.path.substr(0, 200)), {}, 0};
+      co_await send_error(context, missing);
       co_return;
     }
     const Error error{ErrorCode::kMethodNotAllowed, fmt::format("{} takes {}", request.path, fmt::join(methods, ", ")), {}, 0};
