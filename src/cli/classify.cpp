@@ -79,6 +79,7 @@ Json summary_json(const Job& job, const Summary& summary) {
               {"tokens_reused", job.tokens_reused()},
               {"labels", summary.labels}};
   if (summary.has_flags) out["flagged"] = summary.flagged;
+  if (job.failed() > 0) out["first_failure"] = job.first_failure();
   if (summary.compared) {
     const Confusion& c = summary.confusion;
     out["confusion"] = {{"caught", c.caught}, {"missed", c.missed}, {"false_alarms", c.false_alarms}, {"right", c.right}};
@@ -101,7 +102,7 @@ void print_summary(const ClassifyOptions& options, const Job& job, const Summary
   for (const auto& [label, count] : summary.labels) labels += (labels.empty() ? "" : ", ") + label + ": " + std::to_string(count);
   std::printf("labels: %s\n", labels.c_str());
   if (summary.has_flags) std::printf("flagged: %zu\n", summary.flagged);
-  if (job.failed() > 0) std::printf("failed: %zu%s\n", job.failed(), options.output.empty() ? " (--output FILE says why)" : "");
+  if (job.failed() > 0) std::printf("failed: %zu; the first: %s\n", job.failed(), job.first_failure().c_str());
   if (!summary.compared) return;
   const Confusion& c = summary.confusion;
   std::printf("\n                 flagged  not flagged\n");

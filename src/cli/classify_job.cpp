@@ -22,9 +22,9 @@ bool busy(int status) {
   return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
 }
 
-// Every further request would be answered in the same way.
-bool hopeless(int status) {
-  return status == 401 || status == 403 || status == 404 || status == 405;
+// Every further request would be answered in the same way: no key, no such route, profile or model.
+bool hopeless(int status, const Error& error) {
+  return status == 401 || status == 403 || status == 404 || status == 405 || error.param == "profile" || error.param == "model";
 }
 
 uint64_t count_of(const Json& object, const char* key) {
@@ -42,8 +42,8 @@ Error error_of(const net::HttpResponse& response) {
       if (const auto text = found->find("message"); text != found->end() && text->is_string()) {
         error.message += ": " + text->get<std::string>();
       }
-      if (const auto code = found->find("code"); code != found->end() && code->is_string())
-        error.param = code->get<std::string>();
+      if (const auto param = found->find("param"); param != found->end() && param->is_string())
+        error.param = param->get<std::string>();
     }
   }
   return error;
@@ -91,10 +91,10 @@ asio::awaitable<void> Job::send(size_t first, size_t count) {
   }
   if (answer->status == 200) {
     if (const auto taken = take_answer(*answer, first, count); !taken && !fatal_) fatal_ = taken.error();
-  } else if (hopeless(answer->status)) {
-    if (!fatal_) fatal_ = error_of(*answer);
+  } else if (const Error error = error_of(*answer); hopeless(answer->status, error)) {
+    if (!fatal_) fatal_ = error;
   } else if (count == 1) {
-    take_failure(first, error_of(*answer));
+    take_failure(first, error);
   } else {
     // One bad input makes the server refuse all of them: find it, and label the others.
     for (size_t index = first; index < first + count && !fatal_; ++index) co_await send(index, 1);
@@ -191,7 +191,8 @@ void Job::take_failure(size_t index, const Error& error) {
   item.done = true;
   item.failed = true;
   item.line = dump_json(
-      {{"index", index}, {"line", records_[index].line}, {"error", {{"message", error.message}, {"code", error.param}}}});
+      {{"index", index}, {"line", records_[index].line}, {"error", {{"message", error.message}, {"param", error.param}}}});
+  if (first_failure_.empty()) first_failure_ = "line " + std::to_string(records_[index].line) + ": " + error.message;
   ++done_;
   ++failed_;
 }

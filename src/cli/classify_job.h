@@ -48,6 +48,8 @@ class Job {
   const std::vector<Item>& items() const { return items_; }
   size_t done() const { return done_; }
   size_t failed() const { return failed_; }
+  // Why the first record that failed did; empty when none has.
+  const std::string& first_failure() const { return first_failure_; }
   const std::vector<double>& latencies_ms() const { return latencies_ms_; }
   uint64_t tokens_read() const { return tokens_read_; }
   uint64_t tokens_reused() const { return tokens_reused_; }
@@ -71,6 +73,7 @@ class Job {
   std::vector<Item> items_;
   std::vector<double> latencies_ms_;
   std::optional<Error> fatal_;
+  std::string first_failure_;
   size_t next_ = 0;
   size_t done_ = 0;
   size_t failed_ = 0;

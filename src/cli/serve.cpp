@@ -37,6 +37,7 @@ struct Service {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Api> api;
   asio::io_context context;
+  asio::signal_set signals{context};
   std::unique_ptr<net::HttpServer> server;
   int exit_code = 0;
 };
@@ -70,9 +71,8 @@ asio::awaitable<void> watch_engine(Service& service) {
 
 // The first signal lets running requests end; the second ends them.
 asio::awaitable<void> watch_signals(Service& service) {
-  asio::signal_set signals(service.context, SIGINT, SIGTERM);
   boost::system::error_code ignored;
-  co_await signals.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  co_await service.signals.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   log_info("draining", {{"connections", static_cast<unsigned long>(service.server->connections())}});
   asio::co_spawn(
       service.context,
@@ -81,7 +81,7 @@ asio::awaitable<void> watch_signals(Service& service) {
         service.context.stop();
       },
       [](std::exception_ptr) {});
-  co_await signals.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  co_await service.signals.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   service.context.stop();
 }
 
@@ -103,10 +103,14 @@ Result<void> start(const ServeOptions& options, Service& service) {
   api.thinking = options.thinking;
   api.created = SystemClock::instance().unix_ms() / 1000;
 
+  PF_CHECK_OK(check_model_file(options));
   PF_TRY(service.engine, make_engine(options));
   service.api = std::make_unique<Api>(*service.engine, service.profiles, std::move(api));
   service.server = std::make_unique<net::HttpServer>(service.context.get_executor(), net::ServerOptions{}, service.api->handler(),
                                                      Api::server_error_body);
+  // Caught from here on: whoever reads the line below may send one at once.
+  service.signals.add(SIGINT);
+  service.signals.add(SIGTERM);
   PF_TRY(const std::string address, listen(options, *service.server));
   // Read by scripts that took a free port: one line, at once.
   std::printf("listening on %s\n", address.c_str());

@@ -17,10 +17,13 @@ Result<KeyStore> load_keys(const ServeOptions& options);
 
 Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles);
 
-// Checks the model file and starts to load it; returns while it loads.
+// kIo when the model cannot be opened, kInvalidModel when it is not a GGUF file at all; the engine looks at the rest.
+Result<void> check_model_file(const ServeOptions& options);
+
+// Starts to load the model and returns while it loads.
 Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options);
 
-// What this machine has too little of or too much asked of, in a sentence; the exit code for it is 2.
+// Prints the error for people and returns the exit code, 2.
 int fail_command(const char* command, const Error& error);
 
 }  // namespace pocketfleet::cli
