@@ -21,6 +21,7 @@ std::string_view view(beast::string_view text) {
 
 // A chunk's size line and the trailer are held by nobody but us until they are whole.
 constexpr size_t kMaxChunkLineBytes = 8u << 10;
+constexpr size_t kMinChunkEndBytes = std::string_view("0\r\n\r\n").size();
 
 struct BlockScan {
   size_t end = 0;  // length of the header block with its empty line; 0: not there yet
@@ -56,7 +57,7 @@ class Core : public http::basic_parser<isRequest> {
   explicit Core(const ParserLimits& limits) : limits_(limits) {
     this->header_limit(static_cast<uint32_t>(std::min<size_t>(limits.max_header_bytes + 1, UINT32_MAX)));
     this->body_limit(boost::none);
-    this->eager(true);
+    this->eager(false);  // so that each piece of the message passes the check in feed()
   }
 
   size_t feed(std::string_view bytes) {
@@ -79,11 +80,14 @@ class Core : public http::basic_parser<isRequest> {
     }
     // Beast stops at the end of a piece and after the message; what it has not taken begins the next put.
     while (!this->is_done()) {
+      // Beast asserts, wrongly, that it is never asked about a last chunk with less than this; no message can end with less.
+      if (this->is_header_done() && this->chunked() && chunk_left_ == 0 && bytes.size() < kMinChunkEndBytes) break;
       error_code ec;
       const size_t used = this->put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
       bytes.remove_prefix(used);
       taken += used;
       if (ec == http::error::need_more) {
+        if (!this->is_header_done()) refuse(400, "the first line is malformed");
         if (bytes.size() > kMaxChunkLineBytes) refuse(400, "a chunk's header or the trailer is too long");
         break;
       }
@@ -106,6 +110,7 @@ class Core : public http::basic_parser<isRequest> {
   std::string body_;
   size_t body_total_ = 0;
   size_t scanned_ = 0;
+  uint64_t chunk_left_ = 0;
   bool skipped_ = false;
   int status_ = 0;
   std::string message_;
@@ -160,10 +165,13 @@ class Core : public http::basic_parser<isRequest> {
 
   void on_chunk_header_impl(std::uint64_t size, beast::string_view, error_code& ec) override {
     if (size > limits_.max_body_bytes - std::min(body_total_, limits_.max_body_bytes)) ec = too_large();
+    chunk_left_ = size;
   }
 
-  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& ec) override {
-    return on_body_impl(bytes, ec);
+  std::size_t on_chunk_body_impl(std::uint64_t remain, beast::string_view bytes, error_code& ec) override {
+    const std::size_t taken = on_body_impl(bytes, ec);
+    chunk_left_ = remain - taken;
+    return taken;
   }
   void on_finish_impl(error_code&) override { complete_ = true; }
 

@@ -36,6 +36,15 @@ TEST(RequestParser, EverySplitOfTheBytesGivesTheSameRequest) {
   }
 }
 
+TEST(RequestParser, AnEmptyChunkedBodyIsUnderstoodInEverySplit) {
+  const std::string bytes = "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+  for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+    RequestParser parser({});
+    EXPECT_EQ(feed(parser, bytes, piece), "");
+    EXPECT_TRUE(parser.done()) << piece << parser.error_message();
+  }
+}
+
 TEST(RequestParser, KeepAliveFollowsTheVersionAndTheConnectionHeader) {
   for (const auto& [bytes, keep] :
        std::vector<std::pair<std::string, bool>>{{"GET / HTTP/1.1\r\nhost: h\r\n\r\n", true},

@@ -20,7 +20,7 @@ void for_each_line(std::string_view text, Take take) {
 
 std::string one_line(std::string_view text) {
   std::string out(text);
-  std::erase_if(out, [](char c) { return c == '\r' || c == '\n' || c == '\0'; });
+  std::erase_if(out, [](char c) { return c == '\r' || c == '\n'; });
   return out;
 }
 
