@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "engine/grammar.h"
+#include "engine/tool_grammar.h"
 
 namespace pocketfleet {
 
@@ -341,7 +342,8 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
     reading.generation_prompt = params.generation_prompt;
     reading.parser = params.parser;
     for (const std::string& text : params.preserved_tokens) show(text);
-    spec.text = params.grammar;
+    ToolGrammar tool_grammar = tighten_tool_grammar(params.grammar, input.tools, input.tool_choice == ToolChoice::kRequired);
+    spec.text = params.grammar.empty() ? std::string() : std::move(tool_grammar.text);
     spec.lazy = params.grammar_lazy;
     for (const common_grammar_trigger& trigger : params.grammar_triggers) {
       const std::string& value = trigger.value;
@@ -364,7 +366,7 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
           break;
       }
     }
-    if (!spec.lazy && !spec.text.empty()) {
+    if (!spec.lazy && !spec.text.empty() && !tool_grammar.starts_at_call) {
       PF_TRY(spec.prefill, vocab_.tokenize(params.generation_prompt, false, true));
     }
   }

@@ -220,6 +220,8 @@ Result<void> LlamaRuntime::restore(int sequence, const StateBytes& state) {
   return {};
 }
 
+void LlamaRuntime::reset() { llama_memory_clear(memory_, false); }
+
 void LlamaRuntime::clear() { llama_memory_clear(memory_, true); }
 
 Result<double> LlamaRuntime::warm_up() {

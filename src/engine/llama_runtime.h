@@ -60,6 +60,7 @@ class LlamaRuntime {
   Result<StateBytes> save(int sequence);
   Result<void> restore(int sequence, const StateBytes& state);  // the sequence must be empty
   void clear();
+  void reset();  // forgets where the last cell was; the cache must be empty
 
   // Reads a whole batch of anything, so that every buffer is touched. Returns tokens per second.
   Result<double> warm_up();

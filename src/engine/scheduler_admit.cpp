@@ -55,7 +55,9 @@ Scheduler::Resident* Scheduler::make_resident(const Tokens& tokens, const StateB
 void Scheduler::drop_idle_residents(bool all) {
   for (auto it = residents_.begin(); it != residents_.end();) {
     const bool used = std::any_of(active_.begin(), active_.end(), [&](const auto& item) { return item->resident == &*it; });
-    const bool wanted = !all && (active_.empty() || std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& item) {
+    // With nothing to do, the last prefix stays for the next one who comes.
+    const bool idle = active_.empty() && waiting_.empty();
+    const bool wanted = !all && (idle || std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& item) {
                                    return begins_with(item->prompt.tokens, it->tokens);
                                  }));
     if (used || wanted) {
@@ -189,6 +191,8 @@ bool Scheduler::try_admit(Item& item) {
 
 void Scheduler::admit() {
   drop_idle_residents(false);
+  // An empty cache is filled from its beginning again: sums then come out in the same order for the same request.
+  if (active_.empty() && residents_.empty()) runtime_.reset();
   if (waiting_.empty()) return;
   size_t reading_tokens = 0;
   int writing_slots = 0;

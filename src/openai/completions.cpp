@@ -41,10 +41,10 @@ Result<Tokens> read_tokens(const Json& array, int vocabulary) {
   return tokens;
 }
 
-Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabulary, CompletionRequest& request) {
+Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabulary, bool parse_special, CompletionRequest& request) {
   const auto add_text = [&](const Json& item) -> Result<void> {
     Prompt made;
-    PF_TRY(made.tokens, engine.tokenize(item.get_ref<const std::string&>(), true, false));
+    PF_TRY(made.tokens, engine.tokenize(item.get_ref<const std::string&>(), true, parse_special));
     request.texts.push_back(item.get<std::string>());
     request.prompts.push_back(std::move(made));
     return {};
@@ -96,10 +96,12 @@ Result<CompletionRequest> read_request(RouteContext& context) {
   if (!request.generation.choices.empty()) {
     reader.refuse("structured_outputs", "a choice needs /v1/chat/completions or /v1/classify", ErrorCode::kUnsupportedParameter);
   }
+  // Off unless asked for: a prompt often holds text that somebody else wrote.
+  const bool parse_special = reader.boolean("parse_special").value_or(false);
   const Json* prompt = reader.any("prompt");
   if (prompt == nullptr) reader.refuse("prompt", "prompt is missing");
   PF_CHECK_OK(reader.finish());
-  PF_CHECK_OK(read_prompts(context.engine, *prompt, vocabulary, request));
+  PF_CHECK_OK(read_prompts(context.engine, *prompt, vocabulary, parse_special, request));
   PF_TRY(request.format, context.engine.compile(request.generation.constraint));
   return request;
 }
