@@ -7,6 +7,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
@@ -31,6 +32,12 @@ using unix_protocol = asio::local::stream_protocol;
 
 constexpr int kBacklog = 1'024;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+// A strand directly over the context's executor: one layer of type erasure less on the path of each event.
+asio::any_io_executor connection_strand(const asio::any_io_executor& executor) {
+  if (const auto* context = executor.target<asio::io_context::executor_type>()) return asio::make_strand(*context);
+  return asio::make_strand(executor);
+}
 
 template <typename Protocol>
 struct Listener : std::enable_shared_from_this<Listener<Protocol>> {
@@ -66,7 +73,7 @@ asio::awaitable<void> accept_all(std::shared_ptr<Listener<Protocol>> listener) {
   asio::steady_timer pause(listener->strand);
   while (listener->acceptor.is_open()) {
     error_code ec;
-    typename Protocol::socket socket(asio::any_io_executor(asio::make_strand(listener->executor)));
+    typename Protocol::socket socket(connection_strand(listener->executor));
     typename Protocol::endpoint endpoint;
     co_await listener->acceptor.async_accept(socket, endpoint, asio::redirect_error(asio::use_awaitable, ec));
     if (!ec) {

@@ -1,5 +1,6 @@
 #include "net/http_server.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "net/http_connection.h"
 #include "net/net_test_util.h"
 
 namespace pocketfleet::net {
@@ -360,6 +362,7 @@ TEST(HttpServer, AReaderThatIsSlowMakesTheWriterWait) {
   RawClient client(server.port());
   ASSERT_TRUE(client.send(get("/")));
   EXPECT_TRUE(eventually([&] { return written > 0; }));
+  // Nothing signals that a writer has stopped: it is given time to run away instead.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const size_t held = written;
   EXPECT_LT(held, 48u << 20) << "64 MiB went into memory";
@@ -398,6 +401,64 @@ TEST(HttpServer, ASlowSenderMeetsTheTotalDeadlineOfTheHeader) {
   const auto took = std::chrono::steady_clock::now() - begin;
   EXPECT_LT(took, std::chrono::milliseconds(2'000));
   EXPECT_TRUE(eventually([&] { return server.server().connections() == 0; }));
+}
+
+// C-88
+TEST(HttpServer, HundredsOfSlowSendersNeitherGrowMemoryNorKeepOthersOut) {
+  ServerOptions options;
+  options.header_timeout_ms = 600;
+  TestServer server(echo, options);
+  constexpr size_t kSenders = 400;
+  std::vector<std::unique_ptr<RawClient>> senders;
+  for (size_t i = 0; i < kSenders; ++i) {
+    senders.push_back(std::make_unique<RawClient>(server.port()));
+    ASSERT_TRUE(senders.back()->connected());
+    senders.back()->send("GET / HTTP/1.1\r\nx: ");
+  }
+  ASSERT_TRUE(eventually([&] { return server.server().connections() == kSenders; }));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  while (std::chrono::steady_clock::now() < until) {
+    for (auto& sender : senders) sender->send("x");
+    RawClient other(server.port());
+    ASSERT_TRUE(other.send(get("/")));
+    EXPECT_EQ(status_of(other.read_answer()), 200);
+  }
+  EXPECT_TRUE(eventually([&] { return server.server().connections() == 0; }));
+  EXPECT_EQ(status_of(senders.front()->read_answer()), 408);
+}
+
+TEST(HttpServer, AcceptGoesOnOnceThereAreFileDescriptorsAgain) {
+  TestServer server(echo);
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int spare = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_GE(spare, 0);
+  rlimit none = usual;
+  none.rlim_cur = static_cast<rlim_t>(spare) + 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  ::close(spare);
+  RawClient client(server.port());  // takes the last one
+  const bool sent = client.send(get("/"));
+  const std::string early = client.read_until("\r\n\r\n", 150);
+  ::setrlimit(RLIMIT_NOFILE, &usual);
+  ASSERT_TRUE(client.connected() && sent);
+  EXPECT_EQ(early, "") << "there was still a file descriptor";
+  EXPECT_EQ(status_of(client.read_answer()), 200);
+}
+
+TEST(HttpServer, AnAddressGetsNoMoreThanItsShareOfTheConnections) {
+  ServerCore core;
+  core.options.max_connections_per_ip = 2;
+  core.options.max_connections = 4;
+  EXPECT_TRUE(core.admit("192.0.2.1"));
+  EXPECT_TRUE(core.admit("192.0.2.1"));
+  EXPECT_FALSE(core.admit("192.0.2.1"));
+  EXPECT_TRUE(core.admit("192.0.2.2"));
+  core.release("192.0.2.1");
+  EXPECT_TRUE(core.admit("192.0.2.1"));
+  EXPECT_TRUE(core.admit(""));
+  EXPECT_FALSE(core.admit("192.0.2.3")) << "the server is full";
+  EXPECT_EQ(core.connections(), 4u);
 }
 
 TEST(HttpServer, ABodyThatDoesNotComeInTimeGets408) {
