@@ -69,7 +69,7 @@ asio::awaitable<Result<void>> Job::run() {
     });
   }
   boost::system::error_code ignored;
-  co_await all_ended.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  while (running > 0) co_await all_ended.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   if (fatal_) co_return fail(*fatal_);
   co_return Result<void>{};
 }

@@ -119,6 +119,18 @@ TEST(ClassifyJob, OneInputThatIsRefusedDoesNotTakeItsNeighboursWithIt) {
   EXPECT_EQ(run.job->items()[4].label, "good");
 }
 
+TEST(ClassifyJob, NobodyThereEndsTheJobAfterASecondTry) {
+  Scene scene(100);
+  scene.options.concurrency = 4;
+  scene.server = [](const Json&, int) -> Answer { return fail(ErrorCode::kConnectionClosed, "refused"); };
+  scene.go();
+  ASSERT_FALSE(scene.result);
+  EXPECT_EQ(scene.result.error().message, "refused");
+  EXPECT_EQ(scene.sizes.size(), 8u);
+  EXPECT_EQ(scene.job->done(), 0u);
+  EXPECT_EQ(scene.job->failed(), 0u);
+}
+
 TEST(ClassifyJob, AWrongKeyEndsTheJobAtOnce) {
   Scene run(100);
   run.server = [](const Json&, int) -> Answer { return refuse(401, "the key is not known"); };
