@@ -1,16 +1,12 @@
 #include "cli/server_setup.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <string_view>
 
-#include "base/files.h"
+#include "base/log.h"
 #include "cli/serve_rules.h"
 #include "engine/fake_engine.h"
 #include "engine/llama_engine.h"
+#include "model/gguf.h"
 #include "openai/profile.h"
 
 namespace pocketfleet::cli {
@@ -42,18 +38,9 @@ Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles) {
 
 Result<void> check_model_file(const ServeOptions& options) {
   if (!options.fake.empty()) return {};
-  const std::string& path = options.model_path;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return fail(ErrorCode::kInvalidModel, path + " is a folder; name the .gguf file in it", "model");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(ErrorCode::kIo, "cannot open the model " + path + ": " + std::strerror(errno), "model");
-  char magic[4] = {};
-  file.read(magic, sizeof magic);
-  if (file.gcount() != sizeof magic || std::string_view(magic, sizeof magic) != "GGUF") {
-    return fail(ErrorCode::kInvalidModel, path + " is not a GGUF file: it does not begin with the letters GGUF", "model");
-  }
+  PF_TRY(const ModelSummary summary, inspect_gguf(options.model_path));
+  PF_CHECK_OK(check_servable(summary));
+  log_info("model", {{"file", options.model_path}, {"is", describe(summary)}});
   return {};
 }
 

@@ -17,7 +17,8 @@ Result<KeyStore> load_keys(const ServeOptions& options);
 
 Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles);
 
-// kIo when the model cannot be opened, kInvalidModel when it is not a GGUF file at all; the engine looks at the rest.
+// Our own look at the model file: kIo when it cannot be opened, kInvalidModel for what llama.cpp could not load or would abort
+// on.
 Result<void> check_model_file(const ServeOptions& options);
 
 // Starts to load the model and returns while it loads.
