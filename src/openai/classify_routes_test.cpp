@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "engine/fake_engine.h"
 #include "net/http_client.h"
@@ -84,6 +86,31 @@ TEST_F(Routes, AFullQueueIs429WithRetryAfter) {
   EXPECT_TRUE(response.headers.contains("retry-after"));
 }
 
+TEST_F(Routes, ACallerWhoHasGoneEndsItsWorkAlsoInTheQueue) {
+  FakeScript script;
+  script.read_tokens_per_s = 1;
+  start({}, script);
+  const std::string body = R"({"profile":"guard","input":"a"})";
+  const std::string bytes =
+      "POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  const auto until = [&](auto condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return condition();
+  };
+  {
+    net::RawClient running(server_->port());
+    net::RawClient waiting(server_->port());
+    ASSERT_TRUE(running.send(bytes));
+    ASSERT_TRUE(waiting.send(bytes));
+    ASSERT_TRUE(until([&] { return engine_->status().running == 1 && engine_->status().queued == 1; }));
+  }
+  EXPECT_TRUE(until([&] { return engine_->cancelled() == 2; }));
+  EXPECT_TRUE(until([&] {
+    return call("GET", "/metrics").body.find("pocketfleet_gone_callers_total{route=\"/v1/classify\"} 2") != std::string::npos;
+  }));
+}
+
 // C-48.
 TEST_F(Routes, OnlyAKnownKeyIsLetIn) {
   start(with_key());
@@ -157,6 +184,7 @@ TEST_F(Routes, WhileTheModelLoadsWorkIs503AndHealthTellsTheProgress) {
   const net::HttpResponse health = call("GET", "/health");
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(Json::parse(health.body)["progress"], 0.5);
+  EXPECT_TRUE(health.headers.contains("retry-after"));
   EXPECT_EQ(call("POST", "/v1/classify", R"({"profile":"guard","input":"a"})").status, 503);
   EXPECT_EQ(call("POST", "/tokenize", R"({"content":"a"})").status, 503);
 }

@@ -35,7 +35,12 @@ asio::awaitable<void> show_model(RouteContext& context) {
 
 asio::awaitable<void> health(RouteContext& context) {
   const auto [status, body] = health_answer(context.engine);
-  co_await send_json(context, status, body);
+  net::HttpResponse response;
+  response.status = status;
+  response.headers.set("content-type", "application/json");
+  if (status != 200) response.headers.set("retry-after", "1");
+  response.body = dump_json(body);
+  static_cast<void>(co_await context.writer.send(std::move(response)));
 }
 
 asio::awaitable<void> metrics(RouteContext& context) {
