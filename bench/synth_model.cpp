@@ -1,359 +1,393 @@
-// Writes a GGUF with the exact shapes of a Qwen3.5 model and random weights, so that speed and memory are measured on real shapes
-// where no weights can be fetched. What it writes is nonsense, at the speed of the real model. Same arguments, same bytes.
+// Writes a GGUF with random weights in the exact shapes of a Qwen3.5 model, so that speed is measured on real shapes where no
+// weights can be fetched. What it writes is noise: any text, fast or slow as the real model is. Same seed, same file.
+// The tokenizer is the `qwen35` one from llama.cpp's vocabulary files, padded to the model's vocabulary with unused tokens.
 #include <fmt/format.h>
 #include <ggml.h>
 #include <gguf.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 namespace {
 
 struct Shape {
-  const char* name;
-  uint32_t layers, hidden, feed_forward;
-  uint32_t heads, kv_heads, head_dims;
-  uint32_t key_heads, value_heads, state;  // of the delta net
-  uint32_t vocabulary, context;
+  std::string_view size;
+  uint32_t layers, hidden, ffn, heads, kv_heads, delta_key_heads, delta_value_heads;
   bool tied;
 };
 
 constexpr Shape kShapes[] = {
-    {"0.8b", 24, 1024, 3584, 8, 2, 256, 16, 16, 128, 248320, 262144, true},
-    {"2b", 24, 2048, 6144, 8, 2, 256, 16, 16, 128, 248320, 262144, true},
-    {"4b", 32, 2560, 9216, 16, 4, 256, 16, 32, 128, 248320, 262144, true},
-    {"9b", 32, 4096, 12288, 16, 4, 256, 16, 32, 128, 248320, 262144, false},
-    {"tiny", 4, 256, 512, 4, 2, 64, 2, 4, 64, 248320, 4096, true},
+    {"0.8b", 24, 1024, 3584, 8, 2, 16, 16, true},
+    {"2b", 24, 2048, 6144, 8, 2, 16, 16, true},
+    {"4b", 32, 2560, 9216, 16, 4, 16, 32, true},
+    {"9b", 32, 4096, 12288, 16, 4, 16, 32, false},
 };
-constexpr uint32_t kInterval = 4;  // every fourth layer attends
-constexpr uint32_t kKernel = 4;
+constexpr uint32_t kVocabulary = 248320;
+constexpr uint32_t kContext = 262144;
+constexpr uint32_t kHeadDims = 256;
+constexpr uint32_t kDeltaDims = 128;
+constexpr uint32_t kConvKernel = 4;
+constexpr uint32_t kFullAttentionInterval = 4;
+constexpr uint32_t kRotaryDims = 64;
+constexpr int32_t kRotarySections[] = {11, 11, 10, 0};  // together half the rotary dimensions
 
-struct Options {
-  Shape shape = kShapes[0];
-  std::string quantisation = "q4_0";
-  std::string vocabulary;
-  std::string chat_template;
-  std::string output;
-  uint64_t seed = 1;
+struct Quantisation {
+  std::string_view name;
+  uint32_t file_type;  // llama_ftype
+  ggml_type most;
 };
 
-[[noreturn]] void die(const std::string& text) {
-  fmt::print(stderr, "synth_model: {}\n", text);
+constexpr Quantisation kQuantisations[] = {
+    {"f16", 1, GGML_TYPE_F16}, {"q4_0", 2, GGML_TYPE_Q4_0}, {"q8_0", 7, GGML_TYPE_Q8_0}, {"q4_k_m", 15, GGML_TYPE_Q4_K}};
+
+[[noreturn]] void give_up(const std::string& why) {
+  fmt::print(stderr, "synth_model: {}\n", why);
   std::exit(2);
 }
 
-// One tensor to come: what it is called, how it is stored and what it is filled with.
-struct Plan {
-  std::string name;
-  std::vector<int64_t> dims;
-  ggml_type type;
-  float mean, spread;
-};
-
-bool more_bits(uint32_t layer, uint32_t layers) {
-  return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
+// SplitMix64: the next number follows from the seed and the position alone, so threads need not share a stream.
+uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
 }
 
-// The mixture that llama-quantize makes.
-class Mixture {
- public:
-  explicit Mixture(std::string name) : name_(std::move(name)) {
-    if (name_ != "q4_0" && name_ != "q4_k_m" && name_ != "q8_0" && name_ != "f16") die("--type is q4_0, q4_k_m, q8_0 or f16");
+// About normal with the wanted deviation: the sum of four uniform 16-bit numbers.
+void fill_normal(float* out, size_t count, uint64_t seed, float deviation) {
+  const float scale = deviation / (32768.0f * std::sqrt(4.0f / 3.0f));
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t bits = mix(seed + i);
+    const int sum = static_cast<int>((bits & 0xFFFF) + ((bits >> 16) & 0xFFFF) + ((bits >> 32) & 0xFFFF) + (bits >> 48));
+    out[i] = static_cast<float>(sum - 2 * 65535) * scale;
   }
-  ggml_type matrix() const {
-    if (name_ == "q4_0") return GGML_TYPE_Q4_0;
-    if (name_ == "q4_k_m") return GGML_TYPE_Q4_K;
-    return name_ == "q8_0" ? GGML_TYPE_Q8_0 : GGML_TYPE_F16;
-  }
-  ggml_type embedding() const { return name_ == "q4_0" || name_ == "q4_k_m" ? GGML_TYPE_Q6_K : matrix(); }
-  ggml_type sensitive(uint32_t layer, uint32_t layers) const {
-    return name_ == "q4_k_m" && more_bits(layer, layers) ? GGML_TYPE_Q6_K : matrix();
-  }
-  uint32_t file_type() const { return name_ == "q4_0" ? 2 : name_ == "q4_k_m" ? 15 : name_ == "q8_0" ? 7 : 1; }
+}
 
- private:
-  std::string name_;
+enum class Fill { kNormal, kOnes, kDecay, kTimeStep };
+
+struct Tensor {
+  std::string name;
+  int64_t columns = 0;
+  int64_t rows = 1;
+  ggml_type type = GGML_TYPE_F32;
+  Fill fill = Fill::kNormal;
 };
 
-std::vector<Plan> plan_tensors(const Shape& shape, const Mixture& mixture) {
-  std::vector<Plan> out;
+// The rule of llama-quantize for the outer and every third of the layers between.
+bool more_bits(uint32_t index, uint32_t count) {
+  return index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
+}
+
+std::vector<Tensor> tensors_of(const Shape& shape, const Quantisation& quantisation) {
+  const ggml_type most = quantisation.most;
+  const bool is_k = most == GGML_TYPE_Q4_K;
+  const ggml_type head = is_k || most == GGML_TYPE_Q4_0 ? GGML_TYPE_Q6_K : most;
   const int64_t hidden = shape.hidden;
-  const int64_t values = int64_t{shape.value_heads} * shape.state;
-  const int64_t convolved = 2 * int64_t{shape.key_heads} * shape.state + values;
-  const auto matrix = [&](std::string name, int64_t in, int64_t rows, ggml_type type) {
-    out.push_back({std::move(name), {in, rows}, type, 0, 1 / std::sqrt(static_cast<float>(in))});
-  };
-  const auto vector = [&](std::string name, int64_t size, float mean, float spread) {
-    out.push_back({std::move(name), {size}, GGML_TYPE_F32, mean, spread});
-  };
-  matrix("token_embd.weight", hidden, shape.vocabulary, mixture.embedding());
-  vector("output_norm.weight", hidden, 1, 0.1F);
-  if (!shape.tied) matrix("output.weight", hidden, shape.vocabulary, mixture.embedding());
+  const int64_t key_dims = int64_t{kDeltaDims} * shape.delta_key_heads;
+  const int64_t value_dims = int64_t{kDeltaDims} * shape.delta_value_heads;
+
+  std::vector<Tensor> out;
+  out.push_back({"token_embd.weight", hidden, kVocabulary, shape.tied ? head : most});
+  if (!shape.tied) out.push_back({"output.weight", hidden, kVocabulary, head});
   for (uint32_t layer = 0; layer < shape.layers; ++layer) {
-    const auto name = [layer](const char* rest) { return fmt::format("blk.{}.{}", layer, rest); };
-    const ggml_type plain = mixture.matrix();
-    const ggml_type sensitive = mixture.sensitive(layer, shape.layers);
-    vector(name("attn_norm.weight"), hidden, 1, 0.1F);
-    vector(name("post_attention_norm.weight"), hidden, 1, 0.1F);
-    if ((layer + 1) % kInterval == 0) {
-      // Queries come with a gate of the same size.
-      matrix(name("attn_q.weight"), hidden, 2 * int64_t{shape.heads} * shape.head_dims, plain);
-      matrix(name("attn_k.weight"), hidden, int64_t{shape.kv_heads} * shape.head_dims, plain);
-      matrix(name("attn_v.weight"), hidden, int64_t{shape.kv_heads} * shape.head_dims, sensitive);
-      matrix(name("attn_output.weight"), int64_t{shape.heads} * shape.head_dims, hidden, plain);
-      vector(name("attn_q_norm.weight"), shape.head_dims, 1, 0.1F);
-      vector(name("attn_k_norm.weight"), shape.head_dims, 1, 0.1F);
+    const ggml_type sensitive = is_k && more_bits(layer, shape.layers) ? GGML_TYPE_Q6_K : most;
+    const auto add = [&](std::string_view name, int64_t columns, int64_t rows, ggml_type type, Fill fill = Fill::kNormal) {
+      out.push_back({fmt::format("blk.{}.{}", layer, name), columns, rows, type, fill});
+    };
+    add("attn_norm.weight", hidden, 1, GGML_TYPE_F32, Fill::kOnes);
+    add("post_attention_norm.weight", hidden, 1, GGML_TYPE_F32, Fill::kOnes);
+    if ((layer + 1) % kFullAttentionInterval == 0) {
+      add("attn_q.weight", hidden, int64_t{kHeadDims} * shape.heads * 2, most);  // the query and its gate
+      add("attn_k.weight", hidden, int64_t{kHeadDims} * shape.kv_heads, most);
+      add("attn_v.weight", hidden, int64_t{kHeadDims} * shape.kv_heads, sensitive);
+      add("attn_output.weight", int64_t{kHeadDims} * shape.heads, hidden, most);
+      add("attn_q_norm.weight", kHeadDims, 1, GGML_TYPE_F32, Fill::kOnes);
+      add("attn_k_norm.weight", kHeadDims, 1, GGML_TYPE_F32, Fill::kOnes);
     } else {
-      matrix(name("attn_qkv.weight"), hidden, convolved, sensitive);
-      matrix(name("attn_gate.weight"), hidden, values, plain);
-      out.push_back({name("ssm_conv1d.weight"), {kKernel, convolved}, GGML_TYPE_F32, 0, 0.5F});
-      vector(name("ssm_dt.bias"), shape.value_heads, 0, 0.5F);
-      // Negative: how fast a head forgets.
-      vector(name("ssm_a"), shape.value_heads, -2, 1);
-      matrix(name("ssm_beta.weight"), hidden, shape.value_heads, plain);
-      matrix(name("ssm_alpha.weight"), hidden, shape.value_heads, plain);
-      vector(name("ssm_norm.weight"), shape.state, 1, 0.1F);
-      matrix(name("ssm_out.weight"), values, hidden, plain);
+      add("attn_qkv.weight", hidden, key_dims * 2 + value_dims, sensitive);
+      add("attn_gate.weight", hidden, value_dims, most);
+      add("ssm_beta.weight", hidden, shape.delta_value_heads, most);
+      add("ssm_alpha.weight", hidden, shape.delta_value_heads, most);
+      add("ssm_conv1d.weight", kConvKernel, key_dims * 2 + value_dims, GGML_TYPE_F32);
+      add("ssm_dt.bias", shape.delta_value_heads, 1, GGML_TYPE_F32, Fill::kTimeStep);
+      add("ssm_a", shape.delta_value_heads, 1, GGML_TYPE_F32, Fill::kDecay);
+      add("ssm_norm.weight", kDeltaDims, 1, GGML_TYPE_F32, Fill::kOnes);
+      add("ssm_out.weight", value_dims, hidden, most);
     }
-    matrix(name("ffn_gate.weight"), hidden, shape.feed_forward, plain);
-    matrix(name("ffn_up.weight"), hidden, shape.feed_forward, plain);
-    matrix(name("ffn_down.weight"), shape.feed_forward, hidden, sensitive);
+    add("ffn_gate.weight", hidden, shape.ffn, most);
+    add("ffn_up.weight", hidden, shape.ffn, most);
+    add("ffn_down.weight", shape.ffn, hidden, sensitive);
   }
+  out.push_back({"output_norm.weight", hidden, 1, GGML_TYPE_F32, Fill::kOnes});
   return out;
 }
 
-// The chat template of a GGUF file, a text file's whole content, or without either one that is enough to talk.
-std::string read_template(const std::string& path) {
-  if (path.empty()) {
-    return "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{%- "
-           "endfor %}"
-           "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}{%- endif %}";
-  }
-  if (path.ends_with(".gguf")) {
-    const std::unique_ptr<gguf_context, decltype(&gguf_free)> from(gguf_init_from_file(path.c_str(), {true, nullptr}), gguf_free);
-    const int64_t id = from ? gguf_find_key(from.get(), "tokenizer.chat_template") : -1;
-    if (id < 0) die(path + " has no chat template");
-    return gguf_get_val_str(from.get(), id);
-  }
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) die("cannot read " + path);
-  return text.str();
+void set_shape(gguf_context* file, const Shape& shape, const Quantisation& quantisation) {
+  const std::string name = fmt::format("Qwen3.5-{} shapes, random weights", shape.size);
+  gguf_set_val_str(file, "general.architecture", "qwen35");
+  gguf_set_val_str(file, "general.name", name.c_str());
+  const auto set = [&](std::string_view key, uint32_t value) {
+    gguf_set_val_u32(file, fmt::format("qwen35.{}", key).c_str(), value);
+  };
+  set("block_count", shape.layers);
+  set("context_length", kContext);
+  set("embedding_length", shape.hidden);
+  set("feed_forward_length", shape.ffn);
+  set("attention.head_count", shape.heads);
+  set("attention.head_count_kv", shape.kv_heads);
+  set("attention.key_length", kHeadDims);
+  set("attention.value_length", kHeadDims);
+  set("rope.dimension_count", kRotaryDims);
+  set("ssm.conv_kernel", kConvKernel);
+  set("ssm.state_size", kDeltaDims);
+  set("ssm.group_count", shape.delta_key_heads);
+  set("ssm.time_step_rank", shape.delta_value_heads);
+  set("ssm.inner_size", kDeltaDims * shape.delta_value_heads);
+  set("full_attention_interval", kFullAttentionInterval);
+  gguf_set_val_f32(file, "qwen35.rope.freq_base", 1e7f);
+  gguf_set_val_f32(file, "qwen35.attention.layer_norm_rms_epsilon", 1e-6f);
+  gguf_set_arr_data(file, "qwen35.rope.dimension_sections", GGUF_TYPE_INT32, kRotarySections, 4);
+  gguf_set_val_u32(file, "general.file_type", quantisation.file_type);
+  gguf_set_val_u32(file, "general.quantization_version", 2);
 }
 
-// The tokenizer of `from`, with stand-ins up to the vocabulary of the shape: they are never read from text, but may be written.
-void set_tokenizer(gguf_context* out, const Options& options) {
-  const gguf_init_params params = {true, nullptr};
-  const std::unique_ptr<gguf_context, decltype(&gguf_free)> from(gguf_init_from_file(options.vocabulary.c_str(), params),
-                                                                 gguf_free);
-  if (!from) die(options.vocabulary + " is not a GGUF file");
+constexpr int32_t kUserDefined = 4;
+constexpr int32_t kUnused = 5;
+
+void set_tokenizer(gguf_context* file, const std::string& vocab_path, const std::string& template_path) {
+  const std::unique_ptr<gguf_context, decltype(&gguf_free)> vocab(gguf_init_from_file(vocab_path.c_str(), {true, nullptr}),
+                                                                  gguf_free);
+  if (!vocab) give_up(fmt::format("cannot read {}: run scripts/setup, or name a vocabulary with --vocab", vocab_path));
   const auto find = [&](const char* key) {
-    const int64_t id = gguf_find_key(from.get(), key);
-    if (id < 0) die(fmt::format("{} has no {}", options.vocabulary, key));
+    const int64_t id = gguf_find_key(vocab.get(), key);
+    if (id < 0) give_up(fmt::format("{} has no {}", vocab_path, key));
     return id;
   };
-  const auto strings = [&](const char* key) {
-    const int64_t id = find(key);
-    std::vector<std::string> texts;
-    for (size_t i = 0; i < gguf_get_arr_n(from.get(), id); ++i) texts.emplace_back(gguf_get_arr_str(from.get(), id, i));
-    return texts;
-  };
-  const auto set_strings = [&](const char* key, const std::vector<std::string>& texts) {
-    std::vector<const char*> pointers;
-    for (const std::string& text : texts) pointers.push_back(text.c_str());
-    gguf_set_arr_str(out, key, pointers.data(), pointers.size());
-  };
-  std::vector<std::string> tokens = strings("tokenizer.ggml.tokens");
-  if (tokens.size() > options.shape.vocabulary)
-    die(fmt::format("{} has {} tokens, more than the shape's {}", options.vocabulary, tokens.size(), options.shape.vocabulary));
-  const auto* kinds = static_cast<const int32_t*>(gguf_get_arr_data(from.get(), find("tokenizer.ggml.token_type")));
-  std::vector<int32_t> types(kinds, kinds + tokens.size());
-  while (tokens.size() < options.shape.vocabulary) tokens.push_back(fmt::format("synth{}", tokens.size()));
-  types.resize(tokens.size(), 1);
 
-  gguf_set_val_str(out, "tokenizer.ggml.model", "gpt2");
-  gguf_set_val_str(out, "tokenizer.ggml.pre", "qwen35");
-  set_strings("tokenizer.ggml.tokens", tokens);
-  gguf_set_arr_data(out, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
-  set_strings("tokenizer.ggml.merges", strings("tokenizer.ggml.merges"));
-  // A turn ends with <|im_end|>.
-  const auto end = std::find(tokens.begin(), tokens.end(), "<|im_end|>");
-  if (end == tokens.end()) die(options.vocabulary + " has no <|im_end|>");
-  gguf_set_val_u32(out, "tokenizer.ggml.eos_token_id", static_cast<uint32_t>(end - tokens.begin()));
-  gguf_set_val_u32(out, "tokenizer.ggml.padding_token_id", gguf_get_val_u32(from.get(), find("tokenizer.ggml.padding_token_id")));
-  gguf_set_val_bool(out, "tokenizer.ggml.add_bos_token", false);
-  gguf_set_val_str(out, "tokenizer.chat_template", read_template(options.chat_template).c_str());
+  const int64_t tokens_id = find("tokenizer.ggml.tokens");
+  const int64_t kinds_id = find("tokenizer.ggml.token_type");
+  const auto* given_kinds = static_cast<const int32_t*>(gguf_get_arr_data(vocab.get(), kinds_id));
+  std::vector<std::string> tokens;
+  std::vector<int32_t> kinds;
+  for (size_t i = 0; i < gguf_get_arr_n(vocab.get(), tokens_id) && i < kVocabulary; ++i) {
+    tokens.emplace_back(gguf_get_arr_str(vocab.get(), tokens_id, i));
+    // Padding is no text that a user may write.
+    kinds.push_back(tokens.back().starts_with("[PAD") ? kUnused : given_kinds[i]);
+  }
+  const auto end_of_turn = std::find(tokens.begin(), tokens.end(), "<|im_end|>");
+  const auto end_of_text = std::find(tokens.begin(), tokens.end(), "<|endoftext|>");
+  if (end_of_turn == tokens.end() || end_of_text == tokens.end()) give_up(vocab_path + " has no <|im_end|> or <|endoftext|>");
+  for (const char* extra : {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"}) {
+    if (std::find(tokens.begin(), tokens.end(), extra) != tokens.end()) continue;
+    tokens.emplace_back(extra);
+    kinds.push_back(kUserDefined);
+  }
+  while (tokens.size() < kVocabulary) {
+    tokens.push_back(fmt::format("[PAD{}]", tokens.size()));
+    kinds.push_back(kUnused);
+  }
+
+  const auto set_strings = [&](const char* key, size_t count, const auto& text) {
+    std::vector<const char*> pointers(count);
+    for (size_t i = 0; i < count; ++i) pointers[i] = text(i);
+    gguf_set_arr_str(file, key, pointers.data(), count);
+  };
+  gguf_set_val_str(file, "tokenizer.ggml.model", "gpt2");
+  gguf_set_val_str(file, "tokenizer.ggml.pre", "qwen35");
+  set_strings("tokenizer.ggml.tokens", tokens.size(), [&](size_t i) { return tokens[i].c_str(); });
+  gguf_set_arr_data(file, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, kinds.data(), kinds.size());
+  const int64_t merges_id = find("tokenizer.ggml.merges");
+  set_strings("tokenizer.ggml.merges", gguf_get_arr_n(vocab.get(), merges_id),
+              [&](size_t i) { return gguf_get_arr_str(vocab.get(), merges_id, i); });
+  gguf_set_val_u32(file, "tokenizer.ggml.eos_token_id", static_cast<uint32_t>(end_of_turn - tokens.begin()));
+  gguf_set_val_u32(file, "tokenizer.ggml.padding_token_id", static_cast<uint32_t>(end_of_text - tokens.begin()));
+  gguf_set_val_bool(file, "tokenizer.ggml.add_bos_token", false);
+
+  std::ifstream in(template_path, std::ios::binary);
+  std::stringstream text;
+  if (!in || !(text << in.rdbuf())) give_up(fmt::format("cannot read the chat template {}", template_path));
+  gguf_set_val_str(file, "tokenizer.chat_template", text.str().c_str());
 }
 
-void set_keys(gguf_context* out, const Options& options, const Mixture& mixture) {
-  const Shape& shape = options.shape;
-  gguf_set_val_str(out, "general.architecture", "qwen35");
-  gguf_set_val_str(out, "general.name", fmt::format("synthetic Qwen3.5 {}", shape.name).c_str());
-  gguf_set_val_str(out, "general.description", "random weights in real shapes: for measuring only");
-  gguf_set_val_u32(out, "general.file_type", mixture.file_type());
-  gguf_set_val_u32(out, "general.quantization_version", 2);
-  const auto number = [out](const char* key, uint32_t value) {
-    gguf_set_val_u32(out, fmt::format("qwen35.{}", key).c_str(), value);
-  };
-  number("block_count", shape.layers);
-  number("context_length", shape.context);
-  number("embedding_length", shape.hidden);
-  number("feed_forward_length", shape.feed_forward);
-  number("attention.head_count", shape.heads);
-  number("attention.head_count_kv", shape.kv_heads);
-  number("attention.key_length", shape.head_dims);
-  number("attention.value_length", shape.head_dims);
-  gguf_set_val_f32(out, "qwen35.rope.freq_base", 1e7F);
-  gguf_set_val_f32(out, "qwen35.attention.layer_norm_rms_epsilon", 1e-6F);
-  // A quarter of a head's dimensions turn; the sections cover its pairs, nearly evenly.
-  const uint32_t turned = shape.head_dims / 4;
-  const auto third = static_cast<int32_t>((turned / 2 + 2) / 3);
-  const int32_t sections[4] = {third, third, static_cast<int32_t>(turned / 2) - 2 * third, 0};
-  number("rope.dimension_count", turned);
-  gguf_set_arr_data(out, "qwen35.rope.dimension_sections", GGUF_TYPE_INT32, sections, 4);
-  number("ssm.conv_kernel", kKernel);
-  number("ssm.state_size", shape.state);
-  number("ssm.group_count", shape.key_heads);
-  number("ssm.time_step_rank", shape.value_heads);
-  number("ssm.inner_size", shape.value_heads * shape.state);
-  number("full_attention_interval", kInterval);
-  set_tokenizer(out, options);
-}
-
-uint64_t mix(uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
-
-// Row `row` of a tensor depends on seed, tensor and row only, so threads may take rows in any order. The sum of four uniform
-// numbers is near enough to a normal distribution, and four come out of one mix.
-void fill_row(std::vector<float>& row_values, uint64_t key, int64_t row, float mean, float spread) {
-  const uint64_t base = mix(key + 0x9E3779B97F4A7C15u * static_cast<uint64_t>(row + 1));
-  const float scale = spread * std::sqrt(3.0F) / 65536.0F;
-  for (size_t i = 0; i < row_values.size(); ++i) {
-    const uint64_t bits = mix(base + i);
-    const auto sum = static_cast<int64_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
-    row_values[i] = mean + scale * static_cast<float>(sum - 2 * 65535);
+void fill_rows(const Tensor& tensor, int64_t first, int64_t count, uint64_t seed, float* out) {
+  const auto begin = static_cast<uint64_t>(first) * static_cast<uint64_t>(tensor.columns);
+  const auto size = static_cast<size_t>(count * tensor.columns);
+  switch (tensor.fill) {
+    case Fill::kNormal:
+      // Variance is kept from layer to layer, so that logits look like logits.
+      return fill_normal(out, size, seed + begin,
+                         tensor.columns > 8 ? 1.0f / std::sqrt(static_cast<float>(tensor.columns)) : 0.3f);
+    case Fill::kOnes:
+      std::fill(out, out + size, 1.0f);
+      return;
+    case Fill::kDecay:  // -exp(A_log), A from 1 to 16
+      for (size_t i = 0; i < size; ++i) out[i] = -(1.0f + 15.0f * static_cast<float>(mix(seed + i) >> 40) / 16777216.0f);
+      return;
+    case Fill::kTimeStep:  // softplus of it is between 0.001 and 0.1
+      for (size_t i = 0; i < size; ++i) {
+        const float step = std::exp(-6.9f + 4.6f * static_cast<float>(mix(seed + i) >> 40) / 16777216.0f);
+        out[i] = std::log(std::expm1(step));
+      }
+      return;
   }
 }
 
-// Rows [first, first + count) of one tensor, quantised, by all cores.
-void make_rows(const Plan& plan, uint64_t key, int64_t first, int64_t count, size_t row_bytes, std::vector<char>& out) {
-  out.resize(static_cast<size_t>(count) * row_bytes);
-  std::atomic<int64_t> next{0};
-  const auto work = [&] {
-    std::vector<float> values(static_cast<size_t>(plan.dims[0]));
-    for (int64_t row = next++; row < count; row = next++) {
-      fill_row(values, key, first + row, plan.mean, plan.spread);
-      // The destination is offset by whole rows from `start`, which must be a multiple of the row: one row at a time is.
-      ggml_quantize_chunk(plan.type, values.data(), out.data() + static_cast<size_t>(row) * row_bytes, 0, 1, plan.dims[0],
-                          nullptr);
+// Rows up to this many are all different; a taller matrix repeats rows of these in random order. Embeddings do not repeat:
+// equal rows would be equal logits.
+constexpr int64_t kDifferentRows = 2048;
+constexpr size_t kChunkBytes = 16u << 20;
+
+class Writer {
+ public:
+  Writer(FILE* out, int threads, uint64_t seed) : out_(out), threads_(threads), seed_(seed) {}
+
+  void write(const Tensor& tensor, size_t alignment) {
+    const size_t row_bytes = ggml_row_size(tensor.type, tensor.columns);
+    const bool is_vocabulary = tensor.rows == kVocabulary;
+    const int64_t different = is_vocabulary ? tensor.rows : std::min(tensor.rows, kDifferentRows);
+    const uint64_t seed = mix(seed_ ^ mix(std::hash<std::string>{}(tensor.name)));
+    const auto chunk =
+        std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes / (static_cast<size_t>(tensor.columns) * sizeof(float))));
+    std::vector<uint8_t> kept;
+    for (int64_t row = 0; row < different; row += chunk) {
+      const int64_t rows = std::min(chunk, different - row);
+      std::vector<uint8_t> bytes(row_bytes * static_cast<size_t>(rows));
+      quantise(tensor, row, rows, seed, bytes.data());
+      put(bytes.data(), bytes.size());
+      if (different < tensor.rows) kept.insert(kept.end(), bytes.begin(), bytes.end());
     }
-  };
-  std::vector<std::thread> threads;
-  for (unsigned i = 1; i < std::max(1u, std::thread::hardware_concurrency()); ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-}
+    for (int64_t row = different; row < tensor.rows; ++row) {
+      const uint64_t from = mix(seed ^ static_cast<uint64_t>(row)) % static_cast<uint64_t>(different);
+      put(kept.data() + from * row_bytes, row_bytes);
+    }
+    const size_t written = row_bytes * static_cast<size_t>(tensor.rows);
+    const std::vector<uint8_t> padding((alignment - written % alignment) % alignment, 0);
+    put(padding.data(), padding.size());
+  }
 
-void write_model(const Options& options) {
-  const Mixture mixture(options.quantisation);
-  const std::vector<Plan> plans = plan_tensors(options.shape, mixture);
-  const std::unique_ptr<gguf_context, decltype(&gguf_free)> head(gguf_init_empty(), gguf_free);
-  set_keys(head.get(), options, mixture);
+  void put(const void* data, size_t size) {
+    if (size > 0 && std::fwrite(data, 1, size, out_) != size) give_up("the disk is full, or the file cannot be written");
+  }
 
-  const ggml_init_params params = {ggml_tensor_overhead() * (plans.size() + 1), nullptr, true};
+ private:
+  void quantise(const Tensor& tensor, int64_t first, int64_t rows, uint64_t seed, uint8_t* out) const {
+    const size_t row_bytes = ggml_row_size(tensor.type, tensor.columns);
+    const int64_t each = (rows + threads_ - 1) / threads_;
+    std::vector<std::thread> workers;
+    for (int64_t begin = 0; begin < rows; begin += each) {
+      workers.emplace_back([&, begin] {
+        const int64_t count = std::min(each, rows - begin);
+        std::vector<float> numbers(static_cast<size_t>(count * tensor.columns));
+        fill_rows(tensor, first + begin, count, seed, numbers.data());
+        ggml_quantize_chunk(tensor.type, numbers.data(), out + row_bytes * static_cast<size_t>(begin), 0, count, tensor.columns,
+                            nullptr);
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+  }
+
+  FILE* out_;
+  int64_t threads_;
+  uint64_t seed_;
+};
+
+void write_model(const Shape& shape, const Quantisation& quantisation, const std::string& vocab, const std::string& chat_template,
+                 const std::string& path, int threads, uint64_t seed) {
+  const std::unique_ptr<gguf_context, decltype(&gguf_free)> file(gguf_init_empty(), gguf_free);
+  set_shape(file.get(), shape, quantisation);
+  set_tokenizer(file.get(), vocab, chat_template);
+
+  const std::vector<Tensor> tensors = tensors_of(shape, quantisation);
+  const ggml_init_params params = {ggml_tensor_overhead() * (tensors.size() + 1), nullptr, true};
   const std::unique_ptr<ggml_context, decltype(&ggml_free)> context(ggml_init(params), ggml_free);
-  for (const Plan& plan : plans) {
-    if (plan.dims[0] % ggml_blck_size(plan.type) != 0)
-      die(fmt::format("{} has rows of {}, which {} cannot hold", plan.name, plan.dims[0], ggml_type_name(plan.type)));
-    ggml_tensor* tensor = ggml_new_tensor(context.get(), plan.type, static_cast<int>(plan.dims.size()), plan.dims.data());
-    ggml_set_name(tensor, plan.name.c_str());
-    gguf_add_tensor(head.get(), tensor);
+  for (const Tensor& tensor : tensors) {
+    ggml_tensor* entry = tensor.rows == 1 ? ggml_new_tensor_1d(context.get(), tensor.type, tensor.columns)
+                                          : ggml_new_tensor_2d(context.get(), tensor.type, tensor.columns, tensor.rows);
+    ggml_set_name(entry, tensor.name.c_str());
+    gguf_add_tensor(file.get(), entry);
   }
-  const std::string partial = options.output + ".partial";
-  if (!gguf_write_to_file(head.get(), partial.c_str(), true)) die("cannot write " + partial);
-  std::ofstream file(partial, std::ios::binary | std::ios::app);
 
-  uint64_t written = 0;
-  constexpr size_t kPiece = 32u << 20;
-  std::vector<char> piece;
-  for (size_t index = 0; index < plans.size(); ++index) {
-    const Plan& plan = plans[index];
-    const size_t row_bytes = ggml_row_size(plan.type, plan.dims[0]);
-    const int64_t rows = plan.dims.size() > 1 ? plan.dims[1] : 1;
-    const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kPiece / row_bytes));
-    const uint64_t key = mix(options.seed * 1'000'003 + index);
-    for (int64_t row = 0; row < rows; row += step) {
-      make_rows(plan, key, row, std::min(step, rows - row), row_bytes, piece);
-      file.write(piece.data(), static_cast<std::streamsize>(piece.size()));
-      written += piece.size();
-    }
-    const size_t padding = (GGUF_DEFAULT_ALIGNMENT - written % GGUF_DEFAULT_ALIGNMENT) % GGUF_DEFAULT_ALIGNMENT;
-    file.write(std::string(padding, '\0').data(), static_cast<std::streamsize>(padding));
-    written += padding;
-    fmt::print(stderr, "\r{}/{} tensors, {} MiB", index + 1, plans.size(), written >> 20);
+  const std::string unfinished = path + ".part";
+  FILE* out = std::fopen(unfinished.c_str(), "wb");
+  if (out == nullptr) give_up(fmt::format("cannot write {}", unfinished));
+  std::vector<uint8_t> head(gguf_get_meta_size(file.get()));
+  gguf_get_meta_data(file.get(), head.data());
+  Writer writer(out, threads, seed);
+  writer.put(head.data(), head.size());
+  const bool on_terminal = isatty(STDERR_FILENO) == 1;
+  int percent = -1;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    writer.write(tensors[i], gguf_get_alignment(file.get()));
+    const int now = static_cast<int>(100 * (i + 1) / tensors.size());
+    if (now != percent && on_terminal) fmt::print(stderr, "\rsynth_model: {} {} {:3d} %", shape.size, quantisation.name, now);
+    percent = now;
   }
-  file.close();
-  if (!file || std::rename(partial.c_str(), options.output.c_str()) != 0)
-    die("cannot write " + options.output + ": is the disk full?");
-  fmt::print(stderr, "\n");
+  if (on_terminal) fmt::print(stderr, "\n");
+  if (std::fclose(out) != 0 || std::rename(unfinished.c_str(), path.c_str()) != 0) give_up(fmt::format("cannot write {}", path));
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  const std::string usage =
-      "usage: synth_model [--shape 0.8b|2b|4b|9b|tiny] [--type q4_0|q4_k_m|q8_0|f16] [--seed N] [--template FILE] --vocab "
-      "VOCAB.gguf OUT.gguf\n"
-      "  --vocab  a GGUF file with the tokenizer, for example ggml-vocab-qwen35.gguf in llama.cpp's models folder\n"
-      "  --template  a GGUF file whose chat template to take, or a template; without it, a plain one";
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "-h" || word == "--help") {
-      fmt::print("{}\n", usage);
-      std::exit(0);
-    }
-    if (!word.starts_with("--")) {
-      options.output = word;
-      continue;
-    }
-    if (i + 1 == argc) die(word + " needs a value\n" + usage);
-    const std::string value = argv[++i];
-    if (word == "--shape") {
-      const auto* found =
-          std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& shape) { return value == shape.name; });
-      if (found == std::end(kShapes)) die("no shape " + value + "\n" + usage);
-      options.shape = *found;
-    } else if (word == "--type") {
-      options.quantisation = value;
-    } else if (word == "--vocab") {
-      options.vocabulary = value;
-    } else if (word == "--template") {
-      options.chat_template = value;
-    } else if (word == "--seed") {
-      options.seed = std::strtoull(value.c_str(), nullptr, 10);
-    } else {
-      die("unknown option " + word + "\n" + usage);
-    }
+template <typename Row, size_t kCount>
+const Row& choose(const Row (&rows)[kCount], std::string_view Row::*name, std::string_view wanted, std::string_view option) {
+  std::string all;
+  for (const Row& row : rows) {
+    if (row.*name == wanted) return row;
+    all += fmt::format(" {}", row.*name);
   }
-  if (options.output.empty() || options.vocabulary.empty()) die(usage);
-  return options;
+  give_up(fmt::format("{} \"{}\" is not known; there are:{}", option, wanted, all));
 }
+
+constexpr std::string_view kHelp =
+    "Writes a GGUF with random weights in the shapes of a Qwen3.5 model.\n"
+    "Usage: synth_model [--size 0.8b|2b|4b|9b] [--type q4_0|q4_k_m|q8_0|f16] [--seed N] [--threads N]\n"
+    "                   [--vocab GGUF] [--chat-template JINJA] OUT.gguf\n";
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  write_model(parse(argc, argv));
-  return 0;
+  std::string size = "0.8b", type = "q4_0", path, vocab = SYNTH_VOCAB, chat_template = SYNTH_CHAT_TEMPLATE;
+  uint64_t seed = 1;
+  int threads = 2;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "-h" || word == "--help") {
+      fmt::print("{}", kHelp);
+      return 0;
+    }
+    if (!word.starts_with("--")) {
+      path = word;
+      continue;
+    }
+    if (i + 1 >= argc) give_up(fmt::format("{} needs a value", word));
+    const char* value = argv[++i];
+    if (word == "--size") {
+      size = value;
+    } else if (word == "--type") {
+      type = value;
+    } else if (word == "--seed") {
+      seed = std::strtoull(value, nullptr, 10);
+    } else if (word == "--threads") {
+      threads = std::clamp(std::atoi(value), 1, 256);
+    } else if (word == "--vocab") {
+      vocab = value;
+    } else if (word == "--chat-template") {
+      chat_template = value;
+    } else {
+      give_up(fmt::format("unknown option {} (try --help)", word));
+    }
+  }
+  if (path.empty()) give_up("name the file to write (try --help)");
+  const Shape& shape = choose(kShapes, &Shape::size, size, "--size");
+  const Quantisation& quantisation = choose(kQuantisations, &Quantisation::name, type, "--type");
+  write_model(shape, quantisation, vocab, chat_template, path, threads, seed);
 }
