@@ -52,7 +52,8 @@ class Classify : public ::testing::Test {
     ASSERT_TRUE(profiles_.add(*std::move(profile)));
   }
   void add_guard() {
-    add(R"({"name":"guard","instructions":"Judge.","answer_prefix":"RISK: ","labels":["1",{"label":"5","name":"bad"}],"positive":["5"]})");
+    add(R"({"name":"guard","instructions":"Judge.","answer_prefix":"RISK: ",
+            "labels":["1",{"label":"5","name":"bad"}],"positive":["5"]})");
   }
   ProfileSet profiles_;
 };
