@@ -58,6 +58,10 @@ class ScamGuard : public ::testing::Test {
     ClassifyRequest request;
     request.profile = profile;
     request.inputs = std::move(inputs);
+    return run(request);
+  }
+
+  Result<ClassifyResult> run(const ClassifyRequest& request) {
     asio::io_context context;
     Result<ClassifyResult> result = fail(ErrorCode::kInternal, "did not end");
     asio::co_spawn(
@@ -115,6 +119,28 @@ TEST_F(ScamGuard, HarmlessTextAroundAScamHidesItFromWholeMessagesButNotFromWindo
   };
   EXPECT_LE(flagged("scam-guard"), 5);
   EXPECT_GE(flagged("scam-guard-windowed"), 26);
+}
+
+// C-74, C-75: labels that contain or begin one another are scored as what they are.
+TEST_F(ScamGuard, LabelsThatBeginOneAnotherAreToldApart) {
+  for (const char* labels : {R"(["1","10"])", R"(["10","1"])", R"(["FRAUD","NOT_FRAUD"])", R"(["5","51","512","1"])"}) {
+    ClassifyRequest request;
+    const Json task = {{"labels", Json::parse(labels)}, {"instructions", "Review the SMS."}, {"answer_prefix", "RISK_LEVEL: "}};
+    request.inline_profile = profile_from_json(task, ProfileOrigin::kInline).value();
+    request.inline_key = labels;
+    request.inputs = {"5 reasons for a RISK_LEVEL: 10, score of 85", ""};
+    const auto result = run(request);
+    ASSERT_TRUE(result) << result.error().message;
+    for (const Verdict& verdict : result->verdicts) {
+      double sum = 0;
+      for (const double probability : verdict.probabilities) {
+        EXPECT_GE(probability, 0);
+        sum += probability;
+      }
+      EXPECT_NEAR(sum, 1, 1e-6) << labels;
+      EXPECT_GE(verdict.margin, 0);
+    }
+  }
 }
 
 }  // namespace
