@@ -400,6 +400,8 @@ const GgufValue* GgufFile::find(std::string_view key) const {
   return found == pairs.end() ? nullptr : &found->value;
 }
 
-Result<GgufFile> read_gguf(std::string_view bytes, uint64_t file_bytes) { return Reader(bytes, file_bytes).run(); }
+Result<GgufFile> read_gguf(std::string_view bytes, uint64_t file_bytes) {
+  return Reader(bytes, file_bytes).run();
+}
 
 }  // namespace pocketfleet

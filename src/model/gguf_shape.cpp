@@ -101,7 +101,9 @@ Result<void> read_recurrent(const GgufMeta& meta, const std::vector<uint64_t>& k
   PF_TRY(const uint64_t state, meta.number("ssm.state_size", 1, kWidest, 0));
   PF_TRY(const uint64_t rank, meta.number("ssm.time_step_rank", 1, kWidest, 0));
   PF_TRY(const uint64_t groups, meta.number("ssm.group_count", 0, kMostHeads, 0));
-  uint64_t numbers = (kernel > 0 ? kernel - 1 : 0) * (inner + 2 * groups * state) + state * inner;
+  summary.recurrent_dims = inner;
+  summary.convolved = inner + 2 * groups * state;
+  uint64_t numbers = (kernel > 0 ? kernel - 1 : 0) * summary.convolved + state * inner;
   PF_TRY(const uint64_t wkv, meta.number("wkv.head_size", 1, kWidest, 0));
   PF_TRY(const uint64_t shift, meta.number("token_shift_count", 0, 16, 2));
   if (wkv > 0) numbers = summary.embedding * (shift + wkv);
@@ -118,7 +120,6 @@ Result<void> read_recurrent(const GgufMeta& meta, const std::vector<uint64_t>& k
     if (inner != state * rank || groups == 0 || rank % groups != 0) {
       return bad("{} heads of {} for values in {} groups do not make {}: see {}", rank, state, groups, inner, meta.key("ssm.*"));
     }
-    summary.recurrent_heads = rank;
     PF_TRY(const uint64_t interval, meta.number("full_attention_interval", 1, kMostLayers, 4));
     for (uint64_t i = 0; i < layers; ++i) marks[i] = (i + 1) % interval != 0 ? 1 : 0;
     // llama.cpp wants the marks for every block, those of the drafting head too.
