@@ -42,11 +42,9 @@ struct Service {
   int exit_code = 0;
 };
 
-// Waits until the model is loaded and says so; when it fails, ends the server.
+// Ends the server when the model cannot be loaded, or the engine fails later.
 asio::awaitable<void> watch_engine(Service& service) {
   asio::steady_timer timer(service.context);
-  const int64_t begin_ms = SystemClock::instance().now_ms();
-  bool ready = false;
   for (;;) {
     const EngineStatus status = service.engine->status();
     if (status.state == EngineState::kStopped) co_return;
@@ -55,14 +53,8 @@ asio::awaitable<void> watch_engine(Service& service) {
       service.context.stop();
       co_return;
     }
-    if (status.state == EngineState::kReady && !ready) {
-      ready = true;
-      const ModelInfo model = service.engine->model();
-      log_info("ready", {{"model", model.description},
-                         {"context_tokens", model.context_tokens},
-                         {"slots", model.slots},
-                         {"load_ms", static_cast<long long>(SystemClock::instance().now_ms() - begin_ms)}});
-    }
+    // Once it runs, only the running engine can fail: that is looked for less often.
+    const bool ready = status.state == EngineState::kReady;
     timer.expires_after(std::chrono::milliseconds(ready ? 1000 : 50));
     boost::system::error_code ignored;
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));

@@ -182,6 +182,15 @@ TEST(ServeProcess, ADamagedModelIsAClearErrorAndExitCode2) {
   EXPECT_EQ(serve.wait(), 2);
 }
 
+TEST(ServeProcess, AModelThatDoesNotFitIsRefusedWithTheNumbers) {
+  const std::string model = POCKETFLEET_SOURCE_DIR "/../shared/models/scam-guard/scam-guard-q8_0.gguf";
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << "the scam-guard model is not beside the project";
+  Child serve({"serve", model, "--port", "0", "--quiet", "--checkpoint-ram", "1000000"});
+  const std::string errors = serve.errors();
+  EXPECT_EQ(serve.wait(), 2);
+  EXPECT_NE(errors.find("GiB"), std::string::npos) << errors;
+}
+
 TEST(ServeProcess, AUnixSocketIsServedWithoutAKeyAndRemovedAtTheEnd) {
   const std::string path = temporary(".sock");
   Child serve({"serve", "none", "--fake", "fast", "--unix-socket", path});

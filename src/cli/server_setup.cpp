@@ -7,6 +7,7 @@
 #include "engine/fake_engine.h"
 #include "engine/llama_engine.h"
 #include "model/gguf.h"
+#include "model/memory_fit.h"
 #include "openai/profile.h"
 
 namespace pocketfleet::cli {
@@ -36,12 +37,36 @@ Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles) {
   return {};
 }
 
+namespace {
+
+// Refused with the numbers, before a byte of the weights is read.
+Result<void> check_memory(const ServeOptions& options, const ModelSummary& summary) {
+  MemorySettings settings;
+  settings.context_tokens = static_cast<uint64_t>(options.context_tokens);
+  settings.slots = static_cast<uint64_t>(options.slots);
+  settings.kv_type = options.kv_type;
+  settings.checkpoint_bytes = static_cast<uint64_t>(options.checkpoint_ram_mib) << 20;
+  const auto available = read_available_memory();
+  if (!available) {
+    log_warn("memory_unknown", {{"reason", available.error().message}});
+    return {};
+  }
+  PF_TRY(const MemoryPlan plan, plan_memory(summary, settings, available->bytes));
+  log_info("memory", {{"needs", format_bytes(plan.total_bytes())},
+                      {"available", format_bytes(available->bytes)},
+                      {"limited_by", available->limited_by},
+                      {"parts", describe(plan)}});
+  return {};
+}
+
+}  // namespace
+
 Result<void> check_model_file(const ServeOptions& options) {
   if (!options.fake.empty()) return {};
   PF_TRY(const ModelSummary summary, inspect_gguf(options.model_path));
   PF_CHECK_OK(check_servable(summary));
   log_info("model", {{"file", options.model_path}, {"is", describe(summary)}});
-  return {};
+  return check_memory(options, summary);
 }
 
 Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
