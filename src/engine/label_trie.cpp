@@ -5,7 +5,7 @@
 
 namespace pocketfleet {
 
-LabelTrie::LabelTrie(const std::vector<Tokens>& labels, Token end) {
+LabelTrie::LabelTrie(const std::vector<Tokens>& labels) {
   nodes_.emplace_back();
   // A label needs the end token only where another label goes on from it.
   std::vector<Tokens> closed = labels;
@@ -13,7 +13,7 @@ LabelTrie::LabelTrie(const std::vector<Tokens>& labels, Token end) {
     const bool is_beginning = std::any_of(labels.begin(), labels.end(), [&](const Tokens& other) {
       return other.size() > labels[a].size() && std::equal(labels[a].begin(), labels[a].end(), other.begin());
     });
-    if (is_beginning) closed[a].push_back(end);
+    if (is_beginning) closed[a].push_back(kEndOfAnswer);
   }
   for (const Tokens& label : closed) {
     int node = 0;
@@ -112,15 +112,23 @@ std::vector<double> LabelTrie::combine(const std::vector<std::vector<double>>& l
   return out;
 }
 
-std::vector<double> log_softmax_over(const float* logits, std::span<const Token> choices) {
-  double largest = -INFINITY;
-  for (const Token token : choices) largest = std::max(largest, static_cast<double>(logits[token]));
+std::vector<double> log_softmax_over(const float* logits, std::span<const Token> choices, std::span<const Token> ends) {
+  std::vector<double> values;
+  values.reserve(choices.size());
+  for (const Token token : choices) {
+    if (token != kEndOfAnswer) {
+      values.push_back(logits[token]);
+      continue;
+    }
+    double likeliest = -INFINITY;
+    for (const Token end : ends) likeliest = std::max(likeliest, static_cast<double>(logits[end]));
+    values.push_back(likeliest);
+  }
+  const double largest = *std::max_element(values.begin(), values.end());
   double sum = 0;
-  for (const Token token : choices) sum += std::exp(static_cast<double>(logits[token]) - largest);
-  std::vector<double> out;
-  out.reserve(choices.size());
-  for (const Token token : choices) out.push_back(static_cast<double>(logits[token]) - largest - std::log(sum));
-  return out;
+  for (const double value : values) sum += std::exp(value - largest);
+  for (double& value : values) value -= largest + std::log(sum);
+  return values;
 }
 
 }  // namespace pocketfleet

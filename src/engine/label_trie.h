@@ -1,5 +1,5 @@
 // The allowed labels as a tree of tokens. Where labels part, the model is asked for the probabilities of the branches only; a label's
-// probability is the product along its path. A label that is the beginning of another ends with the end token there. Pure.
+// probability is the product along its path. A label that is the beginning of another ends with an end token there. Pure.
 #pragma once
 
 #include <map>
@@ -9,6 +9,9 @@
 #include "engine/types.h"
 
 namespace pocketfleet {
+
+// Stands in a branch for "the answer ends here": any of the model's end-of-generation tokens.
+constexpr Token kEndOfAnswer = -1;
 
 class LabelTrie {
  public:
@@ -23,9 +26,8 @@ class LabelTrie {
     std::vector<std::pair<size_t, int>> ask;
   };
 
-  // `end`: the token that closes an answer (end of turn), used where one label is the beginning of another.
-  // Labels must be distinct and no fewer than two.
-  LabelTrie(const std::vector<Tokens>& labels, Token end);
+  // Labels must be distinct and no fewer than two. Where one is the beginning of another, kEndOfAnswer tells them apart.
+  explicit LabelTrie(const std::vector<Tokens>& labels);
 
   const std::vector<Branch>& branches() const { return branches_; }
   // What has to be read beyond the prompt so that every branch is asked once; empty when the prompt's last logits decide all.
@@ -51,7 +53,7 @@ class LabelTrie {
   int root_branch_ = -1;
 };
 
-// log-softmax of the chosen logits alone.
-std::vector<double> log_softmax_over(const float* logits, std::span<const Token> choices);
+// log-softmax of the chosen logits alone; kEndOfAnswer counts as the likeliest of `ends`.
+std::vector<double> log_softmax_over(const float* logits, std::span<const Token> choices, std::span<const Token> ends);
 
 }  // namespace pocketfleet

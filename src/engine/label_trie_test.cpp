@@ -8,8 +8,6 @@
 namespace pocketfleet {
 namespace {
 
-constexpr Token kEnd = 99;
-
 std::vector<std::vector<double>> uniform(const LabelTrie& trie) {
   std::vector<std::vector<double>> out;
   for (const auto& branch : trie.branches()) out.emplace_back(branch.choices.size(), -std::log(static_cast<double>(branch.choices.size())));
@@ -17,7 +15,7 @@ std::vector<std::vector<double>> uniform(const LabelTrie& trie) {
 }
 
 TEST(LabelTrie, LabelsOfOneTokenNeedNothingBeyondThePrompt) {
-  const LabelTrie trie({{1}, {2}, {3}, {4}, {5}}, kEnd);
+  const LabelTrie trie({{1}, {2}, {3}, {4}, {5}});
   EXPECT_EQ(trie.root_branch(), 0);
   EXPECT_TRUE(trie.paths().empty());
   const auto p = trie.combine({{std::log(0.1), std::log(0.2), std::log(0.3), std::log(0.15), std::log(0.25)}});
@@ -27,19 +25,19 @@ TEST(LabelTrie, LabelsOfOneTokenNeedNothingBeyondThePrompt) {
 
 TEST(LabelTrie, ALabelThatBeginsAnotherEndsWithTheEndToken) {
   // FRAUD and FRAUD RING and SAFE.
-  const LabelTrie trie({{10}, {10, 11}, {20}}, kEnd);
+  const LabelTrie trie({{10}, {10, 11}, {20}});
   ASSERT_EQ(trie.branches().size(), 2u);
-  EXPECT_EQ(trie.branches()[1].choices, (std::vector<Token>{11, kEnd}));
+  EXPECT_EQ(trie.branches()[1].choices, (std::vector<Token>{kEndOfAnswer, 11}));
   ASSERT_EQ(trie.paths().size(), 1u);
   EXPECT_EQ(trie.paths()[0].tokens, (Tokens{10}));
-  const auto p = trie.combine({{std::log(0.8), std::log(0.2)}, {std::log(0.25), std::log(0.75)}});
+  const auto p = trie.combine({{std::log(0.8), std::log(0.2)}, {std::log(0.75), std::log(0.25)}});
   EXPECT_NEAR(p[0], 0.8 * 0.75, 1e-12);
   EXPECT_NEAR(p[1], 0.8 * 0.25, 1e-12);
   EXPECT_NEAR(p[2], 0.2, 1e-12);
 }
 
 TEST(LabelTrie, SharedFirstTokensAreReadButNotAsked) {
-  const LabelTrie trie({{7, 8, 1}, {7, 8, 2}}, kEnd);
+  const LabelTrie trie({{7, 8, 1}, {7, 8, 2}});
   EXPECT_EQ(trie.root_branch(), -1);
   ASSERT_EQ(trie.paths().size(), 1u);
   EXPECT_EQ(trie.paths()[0].tokens, (Tokens{7, 8}));
@@ -53,7 +51,7 @@ TEST(LabelTrie, EveryBranchIsAskedExactlyOnce) {
       for (Token c = 0; c < 8; ++c) labels.push_back({a, b, c});
     }
   }
-  const LabelTrie trie(labels, kEnd);
+  const LabelTrie trie(labels);
   std::vector<int> asked(trie.branches().size(), 0);
   if (trie.root_branch() >= 0) ++asked[trie.root_branch()];
   for (const auto& path : trie.paths()) {
@@ -75,9 +73,19 @@ TEST(LabelTrie, SoftmaxOverTheChoicesIgnoresAllOtherTokens) {
   logits[3] = 1.0f;
   logits[4] = 2.0f;
   const std::vector<Token> choices{3, 4};
-  const auto p = log_softmax_over(logits.data(), choices);
+  const auto p = log_softmax_over(logits.data(), choices, {});
   EXPECT_NEAR(std::exp(p[0]) + std::exp(p[1]), 1.0, 1e-12);
   EXPECT_NEAR(p[1] - p[0], 1.0, 1e-12);
+}
+
+TEST(LabelTrie, TheEndOfAnAnswerIsTheLikeliestOfTheModelsEndTokens) {
+  std::vector<float> logits(10, 0.0f);
+  logits[3] = 1.0f;
+  logits[8] = 4.0f;
+  const std::vector<Token> choices{kEndOfAnswer, 3};
+  const std::vector<Token> ends{7, 8};
+  const auto p = log_softmax_over(logits.data(), choices, ends);
+  EXPECT_NEAR(p[0] - p[1], 3.0, 1e-12);
 }
 
 }  // namespace

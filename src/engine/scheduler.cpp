@@ -78,7 +78,7 @@ Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<Generate
 
 Result<void> Scheduler::submit(ScoreRequest request, std::shared_ptr<ScoreSink> sink) {
   auto job = std::make_shared<ScoreJob>();
-  job->trie = std::make_unique<LabelTrie>(request.labels->labels, vocab_.end_of_turn());
+  job->trie = std::make_unique<LabelTrie>(request.labels->labels);
   size_t longest_path = 0;
   for (const LabelTrie::Path& path : job->trie->paths()) longest_path = std::max(longest_path, path.tokens.size());
   int64_t tokens = 0;

@@ -167,7 +167,7 @@ void Scheduler::after_prompt(Item& item) {
   if (item.is_score()) {
     const LabelTrie& trie = *item.job->trie;
     if (trie.root_branch() >= 0) {
-      item.log_probabilities[trie.root_branch()] = log_softmax_over(logits, trie.branches()[trie.root_branch()].choices);
+      item.log_probabilities[trie.root_branch()] = log_softmax_over(logits, trie.branches()[trie.root_branch()].choices, vocab_.end_tokens());
     }
     if (trie.paths().empty()) {
       finish_score_item(item);
@@ -200,7 +200,7 @@ void Scheduler::deliver_paths(const std::vector<Fork>& forks) {
     for (size_t index = 0; index < path.ask.size(); ++index) {
       const int branch = path.ask[index].second;
       if (const float* logits = runtime_.logits(fork.rows[index])) {
-        item.log_probabilities[branch] = log_softmax_over(logits, trie.branches()[branch].choices);
+        item.log_probabilities[branch] = log_softmax_over(logits, trie.branches()[branch].choices, vocab_.end_tokens());
       }
     }
     runtime_.drop(fork.sequence);

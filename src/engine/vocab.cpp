@@ -15,9 +15,8 @@ constexpr size_t kMostTextBytes = 64u << 20;
 }  // namespace
 
 Vocab::Vocab(const llama_vocab* vocab) : vocab_(vocab), size_(llama_vocab_n_tokens(vocab)), by_first_byte_(256) {
-  end_of_turn_ = llama_vocab_eot(vocab);
-  if (end_of_turn_ < 0) end_of_turn_ = llama_vocab_eos(vocab);
   for (Token token = 0; token < size_; ++token) {
+    if (llama_vocab_is_eog(vocab, token)) end_tokens_.push_back(token);
     const auto attributes = static_cast<unsigned>(llama_vocab_get_attr(vocab, token));
     if ((attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN)) == 0) continue;
     const char* text = llama_vocab_get_text(vocab, token);

@@ -24,7 +24,8 @@ class Vocab {
   std::string token_bytes(Token token, bool show_special = false) const;
 
   bool is_end_of_generation(Token token) const;
-  Token end_of_turn() const { return end_of_turn_; }
+  // Every token that ends generation.
+  const Tokens& end_tokens() const { return end_tokens_; }
   // The token for exactly this special text, or -1.
   Token special_token(std::string_view text) const;
   int size() const { return size_; }
@@ -44,7 +45,7 @@ class Vocab {
 
   const llama_vocab* vocab_;
   int size_;
-  Token end_of_turn_;
+  Tokens end_tokens_;
   std::vector<Special> specials_;
   std::vector<std::vector<size_t>> by_first_byte_;
 };

@@ -28,9 +28,7 @@ Result<Writer::Step> Writer::write(const float* logits, bool context_full) {
   std::vector<float> without_end;
   if (ignore_eos_) {
     without_end.assign(logits, logits + vocab_.size());
-    for (const Vocab::Special& special : vocab_.specials()) {
-      if (vocab_.is_end_of_generation(special.token)) without_end[static_cast<size_t>(special.token)] = -INFINITY;
-    }
+    for (const Token end : vocab_.end_tokens()) without_end[static_cast<size_t>(end)] = -INFINITY;
     logits = without_end.data();
   }
   PF_TRY(last_, sampler_.sample(logits));

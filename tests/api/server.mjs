@@ -77,15 +77,20 @@ export class Server {
     return (await fetch(`${this.url}/health`)).json();
   }
 
-  // Waits until nothing runs and nothing waits.
-  async idle(within_ms = 10_000) {
+  async waitFor(condition, within_ms = 10_000) {
     const deadline = Date.now() + within_ms;
-    for (;;) {
-      const { running, queued } = await this.health();
-      if (running === 0 && queued === 0) return;
-      if (Date.now() > deadline) throw new Error(`still busy: running ${running}, queued ${queued}`);
+    while (!(await condition())) {
+      if (Date.now() > deadline) throw new Error(`gave up waiting: ${condition}`);
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
+  }
+
+  // Waits until nothing runs and nothing waits.
+  async idle(within_ms = 10_000) {
+    await this.waitFor(async () => {
+      const { running, queued } = await this.health();
+      return running === 0 && queued === 0;
+    }, within_ms);
   }
 }
 
