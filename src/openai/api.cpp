@@ -93,14 +93,18 @@ std::vector<std::string> Router::methods(std::string_view path) const {
   return out;
 }
 
-std::string error_body(const Error& error) {
+Json error_json(const Error& error) {
   const ErrorMapping mapping = map_error(error.code);
   Json body;
   body["error"] = {{"message", error.message},
                    {"type", mapping.openai_type},
                    {"param", error.param.empty() ? Json(nullptr) : Json(error.param)},
                    {"code", mapping.openai_code.empty() ? Json(nullptr) : Json(mapping.openai_code)}};
-  return dump_json(body);
+  return body;
+}
+
+std::string error_body(const Error& error) {
+  return dump_json(error_json(error));
 }
 
 asio::awaitable<void> send_json(RouteContext& context, int status, const Json& body) {
@@ -116,7 +120,11 @@ asio::awaitable<void> send_error(RouteContext& context, const Error& error) {
   net::HttpResponse response;
   response.status = map_error(error.code).http_status;
   response.headers.add("content-type", "application/json");
-  if (error.retry_after_s > 0) response.headers.add("retry-after", std::to_string(error.retry_after_s));
+  const bool passes = error.code == ErrorCode::kQueueFull || error.code == ErrorCode::kLoading;
+  if (passes || error.retry_after_s > 0) {
+    // Clients take a wait of more than two minutes for a mistake and choose their own.
+    response.headers.add("retry-after", std::to_string(std::clamp(error.retry_after_s, 1, 120)));
+  }
   if (error.code == ErrorCode::kUnauthenticated) response.headers.add("www-authenticate", "Bearer");
   response.body = error_body(error);
   static_cast<void>(co_await context.writer.send(std::move(response)));
@@ -125,7 +133,8 @@ asio::awaitable<void> send_error(RouteContext& context, const Error& error) {
 Result<Json> read_body(const net::HttpRequest& request) {
   if (request.body.empty()) return fail(ErrorCode::kInvalidArgument, "the request has no body; a JSON object is expected");
   PF_TRY(Json body, parse_json(request.body));
-  if (!body.is_object()) return fail(ErrorCode::kInvalidArgument, fmt::format("the body must be a JSON object, not {}", body.type_name()));
+  if (!body.is_object())
+    return fail(ErrorCode::kInvalidArgument, fmt::format("the body must be a JSON object, not {}", body.type_name()));
   return body;
 }
 
@@ -134,20 +143,22 @@ Result<void> check_model(const ApiOptions& options, const Json& body) {
   if (found == body.end() || found->is_null()) return {};
   if (!found->is_string()) return fail(ErrorCode::kInvalidArgument, "model must be a string", "model");
   const std::string& name = found->get_ref<const std::string&>();
-  if (name == options.model_name || std::find(options.model_aliases.begin(), options.model_aliases.end(), name) != options.model_aliases.end()) {
+  if (name == options.model_name ||
+      std::find(options.model_aliases.begin(), options.model_aliases.end(), name) != options.model_aliases.end()) {
     return {};
   }
-  return fail(ErrorCode::kModelNotFound, fmt::format("The model '{}' does not exist here. Served: '{}'.", name.substr(0, 200), options.model_name),
-              "model");
+  return fail(ErrorCode::kModelNotFound,
+              fmt::format("The model '{}' does not exist here. Served: '{}'.", name.substr(0, 200), options.model_name), "model");
 }
 
-int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock) {
+int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, int64_t silence_ms) {
   const auto header = request.headers.get("x-stainless-read-timeout");
   if (!header) return 0;
-  int64_t seconds = 0;
+  double seconds = 0;
   const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), seconds);
-  if (error != std::errc() || end == header->data() || seconds <= 0 || seconds > 86'400) return 0;
-  return clock.now_ms() + seconds * 1000;
+  if (error != std::errc() || end != header->data() + header->size() || !(seconds > 0) || seconds > 86'400) return 0;
+  const auto patience_ms = static_cast<int64_t>(seconds * 1000);
+  return silence_ms > 0 && patience_ms > silence_ms ? 0 : clock.now_ms() + patience_ms;
 }
 
 struct Api::Impl {
@@ -199,7 +210,9 @@ struct Api::Impl {
     if (methods.empty()) {
       const Error missing{
           ErrorCode::kNotFound,
-          fmt::format("There is no {} {}. The routes are listed in docs/api.md.", request.method, request.path.substr(0, 200)), {}, 0};
+          fmt::format("There is no {} {}. The routes are listed in docs/api.md.", request.method, request.path.substr(0, 200)),
+          {},
+          0};
       co_await send_error(context, missing);
       co_return;
     }
@@ -230,12 +243,23 @@ net::HttpHandler Api::handler() {
 std::string Api::server_error_body(int status, std::string_view message) {
   Error error{ErrorCode::kInvalidArgument, std::string(message), {}, 0};
   switch (status) {
-    case 408: error.code = ErrorCode::kRequestTimeout; break;
-    case 413: error.code = ErrorCode::kPayloadTooLarge; break;
-    case 431: error.code = ErrorCode::kHeaderTooLarge; break;
-    case 500: error.code = ErrorCode::kInternal; break;
-    case 503: error.code = ErrorCode::kUnavailable; break;
-    default: break;
+    case 408:
+      error.code = ErrorCode::kRequestTimeout;
+      break;
+    case 413:
+      error.code = ErrorCode::kPayloadTooLarge;
+      break;
+    case 431:
+      error.code = ErrorCode::kHeaderTooLarge;
+      break;
+    case 500:
+      error.code = ErrorCode::kInternal;
+      break;
+    case 503:
+      error.code = ErrorCode::kUnavailable;
+      break;
+    default:
+      break;
   }
   return error_body(error);
 }

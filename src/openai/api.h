@@ -1,5 +1,5 @@
-// The OpenAI API over an Engine: routes, keys, CORS, request ids, one log line and metrics for each request. The Api must outlive the
-// server that runs its handler; the engine and the profiles must outlive the Api. Any thread.
+// The OpenAI API over an Engine: routes, keys, CORS, request ids, one log line and metrics for each request. The Api must outlive
+// the server that runs its handler; the engine and the profiles must outlive the Api. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct ApiOptions {
   std::vector<std::string> model_aliases;  // also accepted in requests
   KeyStore keys;
   CorsPolicy cors;
-  bool thinking = true;                    // when a request does not say
-  int64_t ping_interval_ms = 15'000;       // comment lines on a stream that has nothing to say
-  int64_t created = 0;                     // unix seconds, for /v1/models
+  bool thinking = true;               // when a request does not say
+  int64_t ping_interval_ms = 15'000;  // comment lines on a stream that has nothing to say
+  int64_t created = 0;                // unix seconds, for /v1/models
 };
 
 class Api {

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <boost/asio/this_coro.hpp>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/ids.h"
 #include "openai/chat_request.h"
 #include "openai/engine_events.h"
 #include "openai/event_stream.h"
+#include "openai/held_logprobs.h"
 #include "openai/route.h"
 #include "openai/wire.h"
 
@@ -21,7 +24,8 @@ namespace {
 struct Choice {
   std::unique_ptr<ChatOutputParser> parser;
   AssistantMessage message;
-  std::vector<TokenLogprob> held_logprobs;  // of text that the parser holds back
+  HeldLogprobs held_logprobs;
+  int held_tokens = 0;  // of text that the parser holds back
   FinishReason reason = FinishReason::kStop;
 };
 
@@ -43,6 +47,17 @@ Result<ChatRequest> read_request(RouteContext& context) {
   return read_chat_request(body, {context.options.thinking, context.engine.model().vocabulary});
 }
 
+// An overlong prompt is the messages' fault.
+Error about_messages(Error error) {
+  if (error.code == ErrorCode::kContextLengthExceeded && error.param.empty()) error.param = "messages";
+  return error;
+}
+
+// How long the caller can be sure to hear something: a stream says something at least so often, an answer in one piece does not.
+int64_t deadline_ms(const RouteContext& context, bool stream) {
+  return caller_deadline_ms(context.request, context.clock, stream ? context.options.ping_interval_ms : 0);
+}
+
 class ChatAnswer {
  public:
   ChatAnswer(RouteContext& context, const ChatRequest& request, RenderedChat rendered)
@@ -61,7 +76,7 @@ class ChatAnswer {
       if (!accepted) {
         // What was accepted before it is taken back.
         cancel_.cancel();
-        co_await send_error(context_, accepted.error());
+        co_await send_error(context_, about_messages(accepted.error()));
         co_return;
       }
     }
@@ -109,33 +124,40 @@ class ChatAnswer {
     made.stop.insert(made.stop.end(), rendered_.stops.begin(), rendered_.stops.end());
     made.ignore_eos = request_.generation.ignore_eos;
     made.top_logprobs = request_.top_logprobs;
-    made.deadline_ms = caller_deadline_ms(context_.request, context_.clock);
+    made.deadline_ms = deadline_ms(context_, streaming());
     made.cancel = cancel_;
     return made;
   }
 
   asio::awaitable<void> take_chunk(size_t index, GenerateChunk& chunk) {
     Choice& choice = choices_[index];
-    std::move(chunk.logprobs.begin(), chunk.logprobs.end(), std::back_inserter(choice.held_logprobs));
+    choice.held_logprobs.add(std::move(chunk.logprobs));
+    choice.held_tokens += chunk.tokens;
     if (chunk.text.empty()) co_return;
     const std::vector<ChatDelta> deltas = choice.parser->push(chunk.text);
-    co_await take_deltas(index, deltas, chunk.tokens);
+    co_await take_deltas(index, deltas);
   }
 
-  asio::awaitable<void> take_deltas(size_t index, const std::vector<ChatDelta>& deltas, int tokens) {
+  asio::awaitable<void> take_deltas(size_t index, const std::vector<ChatDelta>& deltas) {
     Choice& choice = choices_[index];
     for (const ChatDelta& delta : deltas) {
       choice.message.apply(delta);
-      if (delta.kind == ChatDelta::Kind::kReasoning) choice.message.reasoning_tokens += std::exchange(tokens, 0);
-      if (!streaming()) continue;
+      const int tokens = std::exchange(choice.held_tokens, 0);
+      if (delta.kind == ChatDelta::Kind::kReasoning) choice.message.reasoning_tokens += tokens;
+      std::vector<TokenLogprob> logprobs;
+      if (delta.kind == ChatDelta::Kind::kContent) {
+        logprobs = choice.held_logprobs.take(delta.text);
+      } else if (deltas.size() == 1) {
+        choice.held_logprobs.drop();
+      }
+      if (!streaming()) {
+        std::move(logprobs.begin(), logprobs.end(), std::back_inserter(choice.message.logprobs));
+        continue;
+      }
       co_await begin_choices();
-      Json logprobs;
-      if (request_.top_logprobs >= 0) logprobs = chat_logprobs_json(std::exchange(choice.held_logprobs, {}));
-      co_await events_.send(chat_chunk_json(head_, index, chat_delta_json(delta), nullptr, std::move(logprobs)));
-    }
-    if (!streaming()) {
-      std::move(choice.held_logprobs.begin(), choice.held_logprobs.end(), std::back_inserter(choice.message.logprobs));
-      choice.held_logprobs.clear();
+      Json shown;
+      if (!logprobs.empty()) shown = chat_logprobs_json(logprobs);
+      co_await events_.send(chat_chunk_json(head_, index, chat_delta_json(delta), nullptr, std::move(shown)));
     }
   }
 
@@ -152,22 +174,28 @@ class ChatAnswer {
   asio::awaitable<void> end_choice(size_t index) {
     Choice& choice = choices_[index];
     const std::vector<ChatDelta> deltas = choice.parser->finish();
-    co_await take_deltas(index, deltas, 0);
-    if (!streaming()) co_return;
+    co_await take_deltas(index, deltas);
+    std::vector<TokenLogprob> logprobs = choice.held_logprobs.take_all();
+    // Behind reasoning or a call, what is left belongs to their marks.
+    if (!choice.message.reasoning.empty() || !choice.message.tool_calls.empty()) logprobs.clear();
+    if (!streaming()) {
+      std::move(logprobs.begin(), logprobs.end(), std::back_inserter(choice.message.logprobs));
+      co_return;
+    }
     co_await begin_choices();
-    Json logprobs;
-    if (!choice.held_logprobs.empty()) logprobs = chat_logprobs_json(std::exchange(choice.held_logprobs, {}));
-    co_await events_.send(chat_chunk_json(head_, index, Json::object(), finish_reason_name(choice.reason, !choice.message.tool_calls.empty()),
-                                          std::move(logprobs)));
+    Json shown;
+    if (!logprobs.empty()) shown = chat_logprobs_json(logprobs);
+    const char* reason = finish_reason_name(choice.reason, !choice.message.tool_calls.empty());
+    co_await events_.send(chat_chunk_json(head_, index, Json::object(), reason, std::move(shown)));
   }
 
   asio::awaitable<void> give_error(const Error& error) {
-    context_.record.error = error_name(error.code);
     if (!events_.open()) {
       co_await send_error(context_, error);
       co_return;
     }
-    co_await events_.send(Json::parse(error_body(error)));
+    context_.record.error = error_name(error.code);
+    co_await events_.send(error_json(error));
     co_await events_.done();
   }
 
@@ -186,7 +214,8 @@ class ChatAnswer {
       co_return;
     }
     Json choices = Json::array();
-    for (size_t index = 0; index < choices_.size(); ++index) choices.push_back(chat_choice_json(index, choices_[index].message, choices_[index].reason));
+    for (size_t index = 0; index < choices_.size(); ++index)
+      choices.push_back(chat_choice_json(index, choices_[index].message, choices_[index].reason));
     co_await send_json(context_, 200, chat_answer_json(head_, std::move(choices), usage_, reasoning_tokens));
   }
 
@@ -207,7 +236,7 @@ asio::awaitable<void> answer_choice(RouteContext& context, const ChatRequest& re
   auto labels = context.engine.prepare_labels("", request.generation.choices);
   if (!labels) {
     Error error = labels.error();
-    error.param = "structured_outputs.choice";
+    error.param = request.generation.choices_param;
     co_await send_error(context, error);
     co_return;
   }
@@ -216,19 +245,31 @@ asio::awaitable<void> answer_choice(RouteContext& context, const ChatRequest& re
   score.id = context.record.id;
   score.labels = set;
   score.cancel = context.request.gone;
-  score.deadline_ms = caller_deadline_ms(context.request, context.clock);
+  score.deadline_ms = deadline_ms(context, request.generation.stream);
   score.inputs.push_back(std::move(rendered.prompt));
   Tokens& tokens = score.inputs[0].tokens;
   tokens.insert(tokens.end(), set->forced.begin(), set->forced.end());
   auto mailbox = std::make_shared<ScoreMailbox>(co_await asio::this_coro::executor);
   auto accepted = context.engine.score(std::move(score), std::make_shared<ScoreMailboxSink>(mailbox, 1));
   if (!accepted) {
-    co_await send_error(context, accepted.error());
+    co_await send_error(context, about_messages(accepted.error()));
     co_return;
   }
-  const std::optional<ScoreAnswer> answer = co_await mailbox->pop(-1);
+  EventStream events(context.writer);
+  std::optional<ScoreAnswer> answer;
+  while (!answer) {
+    answer = co_await mailbox->pop(request.generation.stream ? context.options.ping_interval_ms : -1);
+    if (!answer) co_await events.ping();
+    if (events.gone()) context.request.gone.cancel();
+  }
   if (!answer->done) {
-    co_await send_error(context, answer->done.error());
+    if (events.open()) {
+      context.record.error = error_name(answer->done.error().code);
+      co_await events.send(error_json(answer->done.error()));
+      co_await events.done();
+    } else {
+      co_await send_error(context, answer->done.error());
+    }
     co_return;
   }
   const std::vector<double>& p = answer->probabilities[0];
@@ -244,11 +285,11 @@ asio::awaitable<void> answer_choice(RouteContext& context, const ChatRequest& re
   message.content = request.generation.choices[best];
   if (!request.generation.stream) {
     Json choices = Json::array();
-    for (int index = 0; index < request.generation.n; ++index) choices.push_back(chat_choice_json(static_cast<size_t>(index), message, FinishReason::kStop));
+    for (int index = 0; index < request.generation.n; ++index)
+      choices.push_back(chat_choice_json(static_cast<size_t>(index), message, FinishReason::kStop));
     co_await send_json(context, 200, chat_answer_json(head, std::move(choices), usage, 0));
     co_return;
   }
-  EventStream events(context.writer);
   for (int index = 0; index < request.generation.n; ++index) {
     const auto at = static_cast<size_t>(index);
     Json delta = {{"role", "assistant"}, {"content", message.content}, {"refusal", nullptr}};
@@ -285,6 +326,8 @@ asio::awaitable<void> chat(RouteContext& context) {
 
 }  // namespace
 
-void add_chat_routes(Router& router) { router.add_v1("POST", "/chat/completions", chat); }
+void add_chat_routes(Router& router) {
+  router.add_v1("POST", "/chat/completions", chat);
+}
 
 }  // namespace pocketfleet

@@ -22,7 +22,8 @@ std::string read_content(ParamReader& reader, bool required) {
   }
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
-    reader.refuse("content", fmt::format("{} must be a string or an array of parts, not {}", reader.name("content"), content->type_name()));
+    reader.refuse("content",
+                  fmt::format("{} must be a string or an array of parts, not {}", reader.name("content"), content->type_name()));
     return {};
   }
   std::string text;
@@ -37,7 +38,8 @@ std::string read_content(ParamReader& reader, bool required) {
     const std::string& kind = type->get_ref<const std::string&>();
     const char* field = kind == "refusal" ? "refusal" : "text";
     if (kind != "text" && kind != "refusal") {
-      reader.refuse(where, fmt::format("{}: parts of type \"{}\" are not supported, only text", reader.name(where), kind.substr(0, 40)),
+      reader.refuse(where,
+                    fmt::format("{}: parts of type \"{}\" are not supported, only text", reader.name(where), kind.substr(0, 40)),
                     ErrorCode::kUnsupportedParameter);
       return {};
     }
@@ -78,7 +80,9 @@ std::vector<ToolCall> read_tool_calls(ParamReader& reader) {
     if (const auto parsed = parse_json(made.arguments); !parsed || !parsed->is_object()) {
       reader.refuse(where, fmt::format("{}.function.arguments must be a JSON object as text", reader.name(where)));
     }
-    if (auto ok = inside.check(); !ok) reader.refuse(where, ok.error().message);
+    for (const ParamReader* part : {&call, &inside}) {
+      if (auto ok = part->check(); !ok) reader.refuse(where, ok.error().message);
+    }
     calls.push_back(std::move(made));
   }
   return calls;
@@ -108,11 +112,15 @@ void read_message(const Json& item, size_t index, ParamReader& body, ChatInput& 
     message.reasoning = reader.string("reasoning_content").value_or("");
     if (const auto reasoning = reader.string("reasoning"); reasoning && message.reasoning.empty()) message.reasoning = *reasoning;
     reader.accept({"refusal", "annotations"});
+    if (item.value("content", Json()).is_null() && message.tool_calls.empty() && message.reasoning.empty()) {
+      reader.refuse("content", fmt::format("{} is missing", reader.name("content")));
+    }
   } else if (role == "tool") {
     message.content = read_content(reader, true);
     message.tool_call_id = reader.string("tool_call_id", 256).value_or("");
   } else {
-    reader.refuse("role", fmt::format("{}.role must be system, developer, user, assistant or tool, not \"{}\"", where, role.substr(0, 40)));
+    reader.refuse(
+        "role", fmt::format("{}.role must be system, developer, user, assistant or tool, not \"{}\"", where, role.substr(0, 40)));
   }
   if (auto ok = reader.finish(); !ok) {
     const Error& error = ok.error();
@@ -141,7 +149,7 @@ void read_tools(ParamReader& reader, ChatInput& input) {
       tool.parameters = parameters == nullptr ? R"({"type":"object","properties":{}})" : dump_json(*parameters);
       inside.accept({"strict"});
       if (tool.name.empty()) reader.refuse(where, fmt::format("{}.function.name is missing", where));
-      if (auto ok = inside.finish(); !ok) reader.refuse(where, ok.error().message, ok.error().code);
+      if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
       input.tools.push_back(std::move(tool));
     }
   }
@@ -160,7 +168,8 @@ void read_tools(ParamReader& reader, ChatInput& input) {
   } else {
     const auto function = choice->is_object() ? choice->find("function") : choice->end();
     const auto name = function != choice->end() && function->is_object() ? function->find("name") : Json::const_iterator();
-    if (!choice->is_object() || function == choice->end() || !function->is_object() || name == function->end() || !name->is_string()) {
+    if (!choice->is_object() || function == choice->end() || !function->is_object() || name == function->end() ||
+        !name->is_string()) {
       reader.refuse("tool_choice", "tool_choice must be \"auto\", \"none\", \"required\" or name a function");
       return;
     }
@@ -171,7 +180,8 @@ void read_tools(ParamReader& reader, ChatInput& input) {
     }
     input.tool_choice = ToolChoice::kRequired;
   }
-  if (input.tool_choice == ToolChoice::kRequired && input.tools.empty()) reader.refuse("tool_choice", "tool_choice asks for a tool, but there are none");
+  if (input.tool_choice == ToolChoice::kRequired && input.tools.empty())
+    reader.refuse("tool_choice", "tool_choice asks for a tool, but there are none");
 }
 
 void read_thinking(ParamReader& reader, ChatInput& input) {
@@ -190,7 +200,9 @@ void read_thinking(ParamReader& reader, ChatInput& input) {
   for (const auto& item : kwargs->items()) {
     if (item.key() == "enable_thinking") {
       if (!item.value().is_boolean()) {
-        reader.refuse("chat_template_kwargs", fmt::format("chat_template_kwargs.enable_thinking must be true or false, not {}", item.value().type_name()));
+        reader.refuse(
+            "chat_template_kwargs.enable_thinking",
+            fmt::format("chat_template_kwargs.enable_thinking must be true or false, not {}", item.value().type_name()));
         return;
       }
       input.enable_thinking = item.value().get<bool>();
@@ -198,7 +210,7 @@ void read_thinking(ParamReader& reader, ChatInput& input) {
     }
     static constexpr std::string_view kReserved[] = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"};
     if (std::find(std::begin(kReserved), std::end(kReserved), item.key()) != std::end(kReserved)) {
-      reader.refuse("chat_template_kwargs", fmt::format("chat_template_kwargs.{} cannot be set", item.key()));
+      reader.refuse("chat_template_kwargs." + item.key(), fmt::format("chat_template_kwargs.{} cannot be set", item.key()));
       return;
     }
     input.template_kwargs[item.key()] = dump_json(item.value());
@@ -223,7 +235,8 @@ Result<ChatRequest> read_chat_request(const Json& body, const ChatDefaults& defa
     reader.refuse("messages", fmt::format("messages holds {} entries; at most {} are accepted", messages->size(), kMostMessages));
   } else {
     std::string system;
-    for (size_t index = 0; index < messages->size() && reader.ok(); ++index) read_message((*messages)[index], index, reader, input, system);
+    for (size_t index = 0; index < messages->size() && reader.ok(); ++index)
+      read_message((*messages)[index], index, reader, input, system);
     if (!system.empty()) input.messages.insert(input.messages.begin(), {"system", std::move(system), {}, {}, {}, {}});
     if (input.messages.empty()) reader.refuse("messages", "messages holds no text");
   }
@@ -231,14 +244,18 @@ Result<ChatRequest> read_chat_request(const Json& body, const ChatDefaults& defa
   read_thinking(reader, input);
   request.generation = read_generation_params(reader, defaults.vocabulary);
   input.constraint = request.generation.constraint;
+  if (request.generation.max_tokens == 0) reader.refuse("max_tokens", "max_tokens must be at least 1");
 
   const bool logprobs = reader.boolean("logprobs").value_or(false);
   const auto top_logprobs = reader.integer("top_logprobs", 0, 20);
   if (top_logprobs && !logprobs) reader.refuse("top_logprobs", "top_logprobs needs logprobs: true");
   if (logprobs) request.top_logprobs = static_cast<int>(top_logprobs.value_or(0));
   if (!request.generation.choices.empty()) {
-    if (logprobs) reader.refuse("logprobs", "logprobs cannot be had for a choice; /v1/classify gives the probability of every label", ErrorCode::kUnsupportedParameter);
-    if (!input.tools.empty() && input.tool_choice != ToolChoice::kNone) reader.refuse("tools", "tools cannot be combined with a choice", ErrorCode::kUnsupportedParameter);
+    if (logprobs)
+      reader.refuse("logprobs", "logprobs cannot be had for a choice; /v1/classify gives the probability of every label",
+                    ErrorCode::kUnsupportedParameter);
+    if (!input.tools.empty() && input.tool_choice != ToolChoice::kNone)
+      reader.refuse("tools", "tools cannot be combined with a choice", ErrorCode::kUnsupportedParameter);
     input.enable_thinking = false;
   }
   if (const auto store = reader.boolean("store"); store && *store) {
@@ -247,7 +264,8 @@ Result<ChatRequest> read_chat_request(const Json& body, const ChatDefaults& defa
   if (const Json* modalities = reader.array("modalities"); modalities != nullptr && *modalities != Json::array({"text"})) {
     reader.refuse("modalities", "only the modality \"text\" is supported", ErrorCode::kUnsupportedParameter);
   }
-  reader.accept({"user", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "verbosity", "cache_prompt"});
+  reader.accept({"user", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
+                 "verbosity", "cache_prompt"});
   PF_CHECK_OK(reader.finish());
   return request;
 }

@@ -34,14 +34,16 @@ Result<Tokens> read_tokens(const Json& array, int vocabulary) {
   Tokens tokens;
   for (const Json& item : array) {
     if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= vocabulary) {
-      return fail(ErrorCode::kInvalidArgument, fmt::format("prompt: token ids must be whole numbers from 0 to {}", vocabulary - 1), "prompt");
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("prompt: token ids must be whole numbers from 0 to {}", vocabulary - 1), "prompt");
     }
     tokens.push_back(item.get<Token>());
   }
   return tokens;
 }
 
-Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabulary, bool parse_special, CompletionRequest& request) {
+Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabulary, bool parse_special,
+                          CompletionRequest& request) {
   const auto add_text = [&](const Json& item) -> Result<void> {
     Prompt made;
     PF_TRY(made.tokens, engine.tokenize(item.get_ref<const std::string&>(), true, parse_special));
@@ -59,11 +61,13 @@ Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabula
   };
   if (prompt.is_string()) return add_text(prompt);
   if (!prompt.is_array() || prompt.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "prompt must be a string, an array of strings, or token ids, and not empty", "prompt");
+    return fail(ErrorCode::kInvalidArgument, "prompt must be a string, an array of strings, or token ids, and not empty",
+                "prompt");
   }
   if (prompt.front().is_number()) return add_tokens(prompt);
   if (prompt.size() > kMostPrompts) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("prompt holds {} prompts; at most {} are accepted", prompt.size(), kMostPrompts), "prompt");
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("prompt holds {} prompts; at most {} are accepted", prompt.size(), kMostPrompts), "prompt");
   }
   for (const Json& item : prompt) {
     if (item.is_string()) {
@@ -92,7 +96,8 @@ Result<CompletionRequest> read_request(RouteContext& context) {
     reader.refuse("best_of", "best_of must equal n", ErrorCode::kUnsupportedParameter);
   }
   if (reader.any("suffix") != nullptr) reader.refuse("suffix", "suffix is not supported", ErrorCode::kUnsupportedParameter);
-  if (request.echo && request.logprobs >= 0) reader.refuse("echo", "echo cannot be combined with logprobs", ErrorCode::kUnsupportedParameter);
+  if (request.echo && request.logprobs >= 0)
+    reader.refuse("echo", "echo cannot be combined with logprobs", ErrorCode::kUnsupportedParameter);
   if (!request.generation.choices.empty()) {
     reader.refuse("structured_outputs", "a choice needs /v1/chat/completions or /v1/classify", ErrorCode::kUnsupportedParameter);
   }
@@ -119,10 +124,13 @@ class CompletionAnswer {
     auto mailbox = std::make_shared<GenerateMailbox>(co_await asio::this_coro::executor);
     for (size_t index = 0; index < choices_.size(); ++index) {
       if (request_.echo) choices_[index].text = request_.texts[index / each];
-      auto accepted = context_.engine.generate(make_request(index / each, index % each), std::make_shared<MailboxSink>(mailbox, index));
+      auto accepted =
+          context_.engine.generate(make_request(index / each, index % each), std::make_shared<MailboxSink>(mailbox, index));
       if (!accepted) {
         cancel_.cancel();
-        co_await send_error(context_, accepted.error());
+        Error error = accepted.error();
+        if (error.param.empty() && map_error(error.code).http_status == 400) error.param = "prompt";
+        co_await send_error(context_, error);
         co_return;
       }
     }
@@ -137,11 +145,11 @@ class CompletionAnswer {
       if (event->done && !*event->done) {
         cancel_.cancel();
         const Error& error = event->done->error();
-        context_.record.error = error_name(error.code);
         if (!events_.open()) {
           co_await send_error(context_, error);
         } else {
-          co_await events_.send(Json::parse(error_body(error)));
+          context_.record.error = error_name(error.code);
+          co_await events_.send(error_json(error));
           co_await events_.done();
         }
         co_return;
@@ -195,7 +203,7 @@ class CompletionAnswer {
     made.stop = request_.generation.stop;
     made.ignore_eos = request_.generation.ignore_eos;
     made.top_logprobs = request_.logprobs;
-    made.deadline_ms = caller_deadline_ms(context_.request, context_.clock);
+    made.deadline_ms = caller_deadline_ms(context_.request, context_.clock, streaming() ? context_.options.ping_interval_ms : 0);
     made.cancel = cancel_;
     return made;
   }
@@ -229,7 +237,8 @@ class CompletionAnswer {
       Choice& choice = choices_[index];
       Json logprobs;
       if (request_.logprobs >= 0) logprobs = completion_logprobs_json(choice.logprobs, 0);
-      choices.push_back(completion_choice_json(index, std::move(choice.text), std::move(logprobs), finish_reason_name(choice.reason, false)));
+      choices.push_back(
+          completion_choice_json(index, std::move(choice.text), std::move(logprobs), finish_reason_name(choice.reason, false)));
     }
     Json answer = completion_json(head_, std::move(choices));
     answer["usage"] = usage_json(usage_, 0);
@@ -258,6 +267,8 @@ asio::awaitable<void> complete(RouteContext& context) {
 
 }  // namespace
 
-void add_completion_routes(Router& router) { router.add_v1("POST", "/completions", complete); }
+void add_completion_routes(Router& router) {
+  router.add_v1("POST", "/completions", complete);
+}
 
 }  // namespace pocketfleet

@@ -1,5 +1,5 @@
-// Carries what an engine reports from its thread into the coroutine of a request. Sinks share the mailbox and may outlive the reader.
-// Any thread writes, one coroutine reads. No errors of its own.
+// Carries what an engine reports from its thread into the coroutine of a request. Sinks share the mailbox and may outlive the
+// reader. Any thread writes, one coroutine reads. No errors of its own.
 #pragma once
 
 #include <memory>

@@ -24,9 +24,13 @@ asio::awaitable<void> EventStream::put(std::string bytes) {
 }
 
 // JSON text holds no line ends, so one data line is enough.
-asio::awaitable<void> EventStream::send(const Json& event) { co_await put("data: " + dump_json(event) + "\n\n"); }
+asio::awaitable<void> EventStream::send(const Json& event) {
+  co_await put("data: " + dump_json(event) + "\n\n");
+}
 
-asio::awaitable<void> EventStream::ping() { co_await put(": ping\n\n"); }
+asio::awaitable<void> EventStream::ping() {
+  co_await put(": ping\n\n");
+}
 
 asio::awaitable<void> EventStream::done() {
   co_await put("data: [DONE]\n\n");

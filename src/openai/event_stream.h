@@ -1,5 +1,5 @@
-// An answer as server-sent events: begins with the first thing to say, fills silence with comment lines, ends with [DONE]. Runs on the
-// request's strand. A write that fails means that the client has gone; then nothing more is written.
+// An answer as server-sent events: begins with the first thing to say, fills silence with comment lines, ends with [DONE]. Runs
+// on the request's strand. A write that fails means that the client has gone; then nothing more is written.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -51,7 +51,8 @@ void read_logit_bias(ParamReader& reader, GenerationParams& params, int vocabula
     const std::string& key = item.key();
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (error != std::errc() || end != key.data() + key.size() || token < 0 || token >= vocabulary) {
-      reader.refuse("logit_bias", fmt::format("logit_bias: \"{}\" is not a token id from 0 to {}", key.substr(0, 40), vocabulary - 1));
+      reader.refuse("logit_bias",
+                    fmt::format("logit_bias: \"{}\" is not a token id from 0 to {}", key.substr(0, 40), vocabulary - 1));
       return;
     }
     if (!item.value().is_number() || item.value().get<double>() < -100 || item.value().get<double>() > 100) {
@@ -78,6 +79,7 @@ class ConstraintReader {
 
   void choices(const std::string& key, const Json& value) {
     if (!once(key)) return;
+    params_.choices_param = key;
     if (!value.is_array() || value.size() < 2 || value.size() > 512) {
       reader_.refuse(key, fmt::format("{} must be an array of 2 to 512 strings", key));
       return;
@@ -114,7 +116,7 @@ void read_response_format(ParamReader& reader, ConstraintReader& constraint) {
   ParamReader inside(*format, "response_format.");
   const auto type = inside.string("type", 64);
   if (!type) {
-    reader.refuse("response_format", "response_format.type must be \"text\", \"json_object\" or \"json_schema\"");
+    reader.refuse("response_format.type", "response_format.type must be \"text\", \"json_object\" or \"json_schema\"");
     return;
   }
   if (*type == "json_object") {
@@ -127,16 +129,21 @@ void read_response_format(ParamReader& reader, ConstraintReader& constraint) {
     }
   } else if (*type == "json_schema") {
     const Json* wrapper = inside.object("json_schema");
-    const auto schema = wrapper == nullptr ? Json::const_iterator() : wrapper->find("schema");
-    if (wrapper == nullptr || schema == wrapper->end() || !schema->is_object()) {
-      reader.refuse("response_format", "response_format.json_schema.schema must be an object");
-      return;
+    const Json none = Json::object();
+    ParamReader named(wrapper == nullptr ? none : *wrapper, "response_format.json_schema.");
+    named.accept({"name", "description", "strict"});
+    const Json* schema = named.object("schema");
+    if (schema != nullptr) {
+      constraint.set("response_format", ConstraintKind::kJsonSchema, dump_json(*schema));
+    } else {
+      named.refuse("schema", "response_format.json_schema.schema must be an object");
     }
-    constraint.set("response_format", ConstraintKind::kJsonSchema, dump_json(*schema));
+    if (auto ok = named.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
   } else if (*type != "text") {
-    reader.refuse("response_format", fmt::format("response_format.type \"{}\" is not one of text, json_object, json_schema", type->substr(0, 40)));
+    reader.refuse("response_format.type",
+                  fmt::format("response_format.type \"{}\" is not one of text, json_object, json_schema", type->substr(0, 40)));
   }
-  if (auto done = inside.finish(); !done) reader.refuse("response_format", done.error().message, done.error().code);
+  if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
 }
 
 // vLLM's structured_outputs, and its older guided_* fields.
@@ -149,7 +156,7 @@ void read_structured(ParamReader& reader, ConstraintReader& constraint, std::str
   }
   if (const auto value = fields.string(field("regex"))) constraint.set(named("regex"), ConstraintKind::kRegex, *value);
   if (const auto value = fields.string(field("grammar"))) constraint.set(named("grammar"), ConstraintKind::kGrammar, *value);
-  if (auto ok = fields.check(); !ok) reader.refuse(named("choice"), ok.error().message);
+  if (auto ok = fields.check(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
 }
 
 }  // namespace
@@ -189,7 +196,7 @@ GenerationParams read_generation_params(ParamReader& reader, int vocabulary) {
     ParamReader inside(*options, "stream_options.");
     params.include_usage = inside.boolean("include_usage").value_or(false);
     inside.accept({"include_obfuscation", "continuous_usage_stats"});
-    if (auto ok = inside.finish(); !ok) reader.refuse("stream_options", ok.error().message, ok.error().code);
+    if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
     if (!params.stream) reader.refuse("stream_options", "stream_options is only allowed when stream is true");
   }
   params.ignore_eos = reader.boolean("ignore_eos").value_or(false);
@@ -202,7 +209,7 @@ GenerationParams read_generation_params(ParamReader& reader, int vocabulary) {
     if (inside.boolean("json_object").value_or(false)) {
       constraint.set("structured_outputs.json_object", ConstraintKind::kJsonObject, {});
     }
-    if (auto ok = inside.finish(); !ok) reader.refuse("structured_outputs", ok.error().message, ok.error().code);
+    if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
   }
   read_structured(reader, constraint, "guided_", reader);
   if (const auto grammar = reader.string("grammar")) constraint.set("grammar", ConstraintKind::kGrammar, *grammar);

@@ -24,6 +24,7 @@ struct GenerationParams {
   bool ignore_eos = false;
   Constraint constraint;
   std::vector<std::string> choices;  // a constraint to one of these texts
+  std::string choices_param;         // the parameter they stood in
 };
 
 // Reads them from `reader`; errors stay in the reader. `vocabulary` bounds logit_bias.

@@ -38,13 +38,17 @@ std::optional<int64_t> ParamReader::integer(std::string_view key, int64_t least,
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
   // 5.0 is a whole number too; some clients write it so.
-  const bool whole = value->is_number_integer() || (value->is_number_float() && std::trunc(value->get<double>()) == value->get<double>());
+  const bool whole =
+      value->is_number_integer() || (value->is_number_float() && std::trunc(value->get<double>()) == value->get<double>());
   if (!whole) {
-    refuse(key, fmt::format("{} must be a whole number, not {}", name(key), value->is_number() ? "a fraction" : value->type_name()));
+    refuse(key,
+           fmt::format("{} must be a whole number, not {}", name(key), value->is_number() ? "a fraction" : value->type_name()));
     return std::nullopt;
   }
   const double approximate = value->get<double>();
-  if (approximate < static_cast<double>(least) || approximate > static_cast<double>(most)) {
+  // 2^63 is the first double that no int64_t holds.
+  if (approximate < static_cast<double>(least) || approximate > static_cast<double>(most) ||
+      approximate >= 9223372036854775808.0) {
     refuse(key, fmt::format("{} must be between {} and {}", name(key), least, most));
     return std::nullopt;
   }
@@ -90,7 +94,9 @@ const Json* ParamReader::object(std::string_view key) {
   return nullptr;
 }
 
-const Json* ParamReader::any(std::string_view key) { return find(key); }
+const Json* ParamReader::any(std::string_view key) {
+  return find(key);
+}
 
 void ParamReader::accept(std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) read_.emplace(key);

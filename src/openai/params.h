@@ -1,5 +1,5 @@
-// Reads the fields of a request's JSON object strictly: types, ranges, and at the end that no field was left unread. The first thing
-// that is wrong is kept and names the parameter ("messages[2].content"). Null counts as absent. One request; one thread.
+// Reads the fields of a request's JSON object strictly: types, ranges, and at the end that no field was left unread. The first
+// thing that is wrong is kept and names the parameter ("messages[2].content"). Null counts as absent. One request; one thread.
 #pragma once
 
 #include <cstdint>

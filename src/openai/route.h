@@ -64,12 +64,14 @@ boost::asio::awaitable<void> send_json(RouteContext& context, int status, const 
 boost::asio::awaitable<void> send_error(RouteContext& context, const Error& error);
 
 // {"error": {message, type, param, code}}
+Json error_json(const Error& error);
 std::string error_body(const Error& error);
 // The body of the request as a JSON object, or an error that says what it is instead.
 Result<Json> read_body(const net::HttpRequest& request);
 // kModelNotFound unless `model` is absent (null), the served name or an alias of it.
 Result<void> check_model(const ApiOptions& options, const Json& body);
-// When the caller's own patience ends, from x-stainless-read-timeout (seconds); 0 when it is not said.
-int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock);
+// When the caller's own patience ends, from x-stainless-read-timeout (seconds between two reads); 0 when it is not said. On a
+// stream that is never silent for longer than `silence_ms` a more patient caller sets no deadline.
+int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, int64_t silence_ms = 0);
 
 }  // namespace pocketfleet

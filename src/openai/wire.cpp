@@ -22,8 +22,12 @@ Json token_json(const TokenScore& score) {
 
 void AssistantMessage::apply(const ChatDelta& delta) {
   switch (delta.kind) {
-    case ChatDelta::Kind::kContent: content += delta.text; break;
-    case ChatDelta::Kind::kReasoning: reasoning += delta.text; break;
+    case ChatDelta::Kind::kContent:
+      content += delta.text;
+      break;
+    case ChatDelta::Kind::kReasoning:
+      reasoning += delta.text;
+      break;
     case ChatDelta::Kind::kToolCall: {
       if (tool_calls.size() <= delta.tool_index) tool_calls.resize(delta.tool_index + 1);
       ToolCall& call = tool_calls[delta.tool_index];
@@ -49,9 +53,9 @@ Json usage_json(const Usage& usage, int reasoning_tokens) {
 }
 
 Json timings_json(const Usage& usage) {
-  return {{"cache_n", usage.cached_tokens},     {"prompt_n", usage.prompt_tokens - usage.cached_tokens},
-          {"prompt_ms", usage.read_ms},         {"predicted_n", usage.written_tokens},
-          {"predicted_ms", usage.write_ms},     {"wait_ms", usage.wait_ms}};
+  return {{"cache_n", usage.cached_tokens}, {"prompt_n", usage.prompt_tokens - usage.cached_tokens},
+          {"prompt_ms", usage.read_ms},     {"predicted_n", usage.written_tokens},
+          {"predicted_ms", usage.write_ms}, {"wait_ms", usage.wait_ms}};
 }
 
 Json chat_logprobs_json(const std::vector<TokenLogprob>& logprobs) {
@@ -80,7 +84,10 @@ Json completion_logprobs_json(const std::vector<TokenLogprob>& logprobs, size_t 
     offsets.push_back(offset);
     for (const char c : text) offset += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
   }
-  return {{"tokens", std::move(tokens)}, {"token_logprobs", std::move(values)}, {"top_logprobs", std::move(tops)}, {"text_offset", std::move(offsets)}};
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(values)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
 }
 
 Json chat_choice_json(size_t index, const AssistantMessage& message, FinishReason reason) {
@@ -90,7 +97,8 @@ Json chat_choice_json(size_t index, const AssistantMessage& message, FinishReaso
     if (message.content.empty()) out["content"] = nullptr;
     Json calls = Json::array();
     for (const ToolCall& call : message.tool_calls) {
-      calls.push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+      calls.push_back(
+          {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     }
     out["tool_calls"] = std::move(calls);
   }
@@ -112,22 +120,24 @@ Json chat_answer_json(const AnswerHead& head, Json choices, const Usage& usage, 
 }
 
 Json chat_chunk_json(const AnswerHead& head, size_t index, Json delta, Json finish_reason, Json logprobs) {
-  Json choice = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish_reason)}};
+  Json choice = {{"index", index},
+                 {"delta", std::move(delta)},
+                 {"logprobs", std::move(logprobs)},
+                 {"finish_reason", std::move(finish_reason)}};
   Json choices = Json::array();
   choices.push_back(std::move(choice));
-  return {{"id", head.id},
-          {"object", "chat.completion.chunk"},
-          {"created", head.created},
-          {"model", head.model},
-          {"system_fingerprint", "pocketfleet"},
-          {"choices", std::move(choices)}};
+  return {{"id", head.id},       {"object", "chat.completion.chunk"},   {"created", head.created},
+          {"model", head.model}, {"system_fingerprint", "pocketfleet"}, {"choices", std::move(choices)}};
 }
 
 Json chat_delta_json(const ChatDelta& delta) {
   switch (delta.kind) {
-    case ChatDelta::Kind::kContent: return {{"content", delta.text}};
-    case ChatDelta::Kind::kReasoning: return {{"reasoning_content", delta.text}};
-    case ChatDelta::Kind::kToolCall: break;
+    case ChatDelta::Kind::kContent:
+      return {{"content", delta.text}};
+    case ChatDelta::Kind::kReasoning:
+      return {{"reasoning_content", delta.text}};
+    case ChatDelta::Kind::kToolCall:
+      break;
   }
   Json call = {{"index", delta.tool_index}, {"function", {{"arguments", delta.arguments}}}};
   if (!delta.tool_id.empty()) {
@@ -141,12 +151,15 @@ Json chat_delta_json(const ChatDelta& delta) {
 }
 
 Json completion_choice_json(size_t index, std::string text, Json logprobs, Json finish_reason) {
-  return {{"index", index}, {"text", std::move(text)}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish_reason)}};
+  return {{"index", index},
+          {"text", std::move(text)},
+          {"logprobs", std::move(logprobs)},
+          {"finish_reason", std::move(finish_reason)}};
 }
 
 Json completion_json(const AnswerHead& head, Json choices) {
-  return {{"id", head.id}, {"object", "text_completion"}, {"created", head.created}, {"model", head.model},
-          {"system_fingerprint", "pocketfleet"}, {"choices", std::move(choices)}};
+  return {{"id", head.id},       {"object", "text_completion"},         {"created", head.created},
+          {"model", head.model}, {"system_fingerprint", "pocketfleet"}, {"choices", std::move(choices)}};
 }
 
 }  // namespace pocketfleet
