@@ -1,6 +1,7 @@
 // Which prompt tokens go into the next batch. Pure: takes the state of the requests that are being read and gives chunk sizes.
-// Short prompts go before long ones, interactive before batch, with ageing so that none starves; a running stream never waits longer
-// than a target gap; inputs of like length go together, because a recurrent model's batch is cut into pieces of equal length.
+// Short prompts go before long ones, interactive before batch, with ageing so that none starves; a running stream never waits
+// longer than a target gap; inputs of like length go together, because a recurrent model's batch is cut into pieces of equal
+// length.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +20,17 @@ struct Reading {
 };
 
 struct BatchLimits {
-  size_t batch_tokens = 512;       // room for prompt tokens in this batch
-  size_t minimum_chunk = 32;       // smaller chunks waste the machine
-  double read_tokens_per_s = 0;    // measured; 0 when not known
-  int64_t stream_gap_ms = 250;     // a running stream may wait so long for a chunk
-  int64_t chunk_ms = 2'000;        // no chunk takes longer, so that a caller who has gone costs little
-  int64_t ageing_ms = 10'000;      // waiting so long doubles a request's claim
+  size_t batch_tokens = 512;     // room for prompt tokens in this batch
+  size_t minimum_chunk = 32;     // smaller chunks waste the machine
+  double read_tokens_per_s = 0;  // measured; 0 when not known
+  int64_t stream_gap_ms = 250;   // a running stream may wait so long for a chunk
+  int64_t chunk_ms = 2'000;      // no chunk takes longer, so that a caller who has gone costs little
+  int64_t ageing_ms = 10'000;    // waiting so long doubles a request's claim
   bool streams_running = false;
 };
 
 struct Chunk {
-  size_t index;   // into the readings
+  size_t index;  // into the readings
   size_t tokens;
 };
 

@@ -139,7 +139,9 @@ std::string ChatTemplate::Impl::generation_prompt(const std::string& key, const 
 ChatTemplate::ChatTemplate(const Vocab& vocab) : vocab_(vocab), impl_(std::make_unique<Impl>()) {}
 ChatTemplate::~ChatTemplate() = default;
 
-bool ChatTemplate::supports_thinking() const { return impl_->thinking; }
+bool ChatTemplate::supports_thinking() const {
+  return impl_->thinking;
+}
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const llama_model* model, const Vocab& vocab,
                                                            const std::string& override_source) {
@@ -161,10 +163,12 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const llama_model* mo
     if (!params.thinking_end_tags.empty()) made->impl_->reasoning_end = trimmed(params.thinking_end_tags.front());
     made->impl_->thinking = made->impl_->thinking || params.supports_thinking;
     const auto piece = [&](Token token) { return token < 0 ? std::string() : vocab.token_bytes(token, true); };
-    made->impl_->direct = std::make_unique<common_chat_template>(common_chat_templates_source(made->impl_->templates.get()),
-                                                                 piece(llama_vocab_bos(vocab.raw())), piece(llama_vocab_eos(vocab.raw())));
+    made->impl_->direct =
+        std::make_unique<common_chat_template>(common_chat_templates_source(made->impl_->templates.get()),
+                                               piece(llama_vocab_bos(vocab.raw())), piece(llama_vocab_eos(vocab.raw())));
   } catch (const std::exception& e) {
-    if (!made->impl_->templates) return fail(ErrorCode::kInvalidModel, fmt::format("the chat template cannot be used: {}", e.what()));
+    if (!made->impl_->templates)
+      return fail(ErrorCode::kInvalidModel, fmt::format("the chat template cannot be used: {}", e.what()));
     log_warn("chat_template_probe_failed", {{"reason", e.what()}});
   }
   return made;
@@ -261,8 +265,9 @@ Result<Tokens> ChatTemplate::to_tokens(const std::string& text, const std::vecto
 
 size_t ChatTemplate::measure_fixed_prefix(const ChatInput& input) const {
   ChatInput probe = input;
-  probe.messages.erase(std::remove_if(probe.messages.begin(), probe.messages.end(), [](const ChatMessage& m) { return m.role != "system"; }),
-                       probe.messages.end());
+  probe.messages.erase(
+      std::remove_if(probe.messages.begin(), probe.messages.end(), [](const ChatMessage& m) { return m.role != "system"; }),
+      probe.messages.end());
   probe.messages.push_back({"user", "a", {}, {}, {}, {}});
   const auto one = apply(probe, false);
   probe.messages.back().content = "Z b";
@@ -272,8 +277,8 @@ size_t ChatTemplate::measure_fixed_prefix(const ChatInput& input) const {
   const auto second = to_tokens(two->params.prompt, two->masked);
   if (!first || !second) return 0;
   const size_t limit = std::min(first->size(), second->size());
-  return static_cast<size_t>(std::mismatch(first->begin(), first->begin() + static_cast<std::ptrdiff_t>(limit), second->begin()).first -
-                             first->begin());
+  return static_cast<size_t>(
+      std::mismatch(first->begin(), first->begin() + static_cast<std::ptrdiff_t>(limit), second->begin()).first - first->begin());
 }
 
 size_t ChatTemplate::fixed_prefix(const ChatInput& input) const {
@@ -299,8 +304,8 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
   if (input.messages.empty()) return fail(ErrorCode::kInvalidArgument, "there must be at least one message", "messages");
   const bool tools = !input.tools.empty() && input.tool_choice != ToolChoice::kNone;
   if (tools && input.constraint.kind != ConstraintKind::kNone) {
-    return fail(ErrorCode::kUnsupportedParameter, "tools cannot be combined with a constraint on the text; set tool_choice to \"none\"",
-                "response_format");
+    return fail(ErrorCode::kUnsupportedParameter,
+                "tools cannot be combined with a constraint on the text; set tool_choice to \"none\"", "response_format");
   }
   PF_TRY(std::string grammar, constraint_to_gbnf(input.constraint));
   PF_TRY(Rendered rendered, apply(input, tools));
@@ -315,7 +320,8 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
   if (!params.generation_prompt.empty()) {
     PF_TRY(const Tokens tail, vocab_.tokenize(params.generation_prompt, false, true));
     const Tokens& tokens = out.prompt.tokens;
-    if (tail.size() < tokens.size() && std::equal(tail.begin(), tail.end(), tokens.end() - static_cast<std::ptrdiff_t>(tail.size()))) {
+    if (tail.size() < tokens.size() &&
+        std::equal(tail.begin(), tail.end(), tokens.end() - static_cast<std::ptrdiff_t>(tail.size()))) {
       const size_t turn = tokens.size() - tail.size();
       if (turn > fixed) out.prompt.checkpoints.push_back(turn);
     }
@@ -325,7 +331,8 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
   ReadingSpec reading;
   reading.reasoning_start = impl_->reasoning_start;
   reading.reasoning_end = impl_->reasoning_end;
-  const std::string prompt_end = trimmed(std::string_view(params.prompt).substr(params.prompt.size() - std::min<size_t>(params.prompt.size(), 256)));
+  const std::string prompt_end =
+      trimmed(std::string_view(params.prompt).substr(params.prompt.size() - std::min<size_t>(params.prompt.size(), 256)));
   reading.reasoning_open = prompt_end.ends_with(impl_->reasoning_start);
   reading.reasoning = impl_->thinking && (input.enable_thinking || reading.reasoning_open);
   const auto show = [&](const std::string& text) {
@@ -348,7 +355,9 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
     for (const common_grammar_trigger& trigger : params.grammar_triggers) {
       const std::string& value = trigger.value;
       switch (trigger.type) {
-        case COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN: spec.trigger_tokens.push_back(trigger.token); break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN:
+          spec.trigger_tokens.push_back(trigger.token);
+          break;
         case COMMON_GRAMMAR_TRIGGER_TYPE_WORD: {
           // A word that is one special token triggers as that token, which is never written as text.
           const Token token = vocab_.special_token(value);
@@ -360,7 +369,9 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
           }
           break;
         }
-        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN: spec.trigger_patterns.push_back(value); break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN:
+          spec.trigger_patterns.push_back(value);
+          break;
         case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL:
           spec.trigger_patterns.push_back((value.starts_with('^') ? "" : "^") + value + (value.ends_with('$') ? "" : "$"));
           break;
@@ -370,7 +381,8 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
       PF_TRY(spec.prefill, vocab_.tokenize(params.generation_prompt, false, true));
     }
   }
-  PF_TRY(out.format, LlamaFormat::create(vocab_, std::move(spec), std::move(reading), tools ? "tools" : "response_format"));
+  PF_TRY(out.format, LlamaFormat::create(vocab_, std::move(spec), std::move(reading),
+                                         tools ? "tools" : constraint_param(input.constraint.kind)));
   return out;
 }
 

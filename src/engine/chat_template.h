@@ -1,5 +1,6 @@
-// The model's chat template (Jinja, run by llama.cpp's common library). Text of messages, tools and arguments never becomes a control
-// token: texts of special tokens inside it are taken out before rendering and put back as plain text afterwards. Const, any thread.
+// The model's chat template (Jinja, run by llama.cpp's common library). Text of messages, tools and arguments never becomes a
+// control token: texts of special tokens inside it are taken out before rendering and put back as plain text afterwards. Const,
+// any thread.
 #pragma once
 
 #include <list>
@@ -19,7 +20,8 @@ namespace pocketfleet {
 class ChatTemplate {
  public:
   // `override_source`: a template to use instead of the model's own. Models without one get ChatML.
-  static Result<std::unique_ptr<ChatTemplate>> create(const llama_model* model, const Vocab& vocab, const std::string& override_source);
+  static Result<std::unique_ptr<ChatTemplate>> create(const llama_model* model, const Vocab& vocab,
+                                                      const std::string& override_source);
   ~ChatTemplate();
 
   // kInvalidArgument with the template's own words when it refuses the messages; param says which part of the request.

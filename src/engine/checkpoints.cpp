@@ -9,11 +9,14 @@ namespace {
 constexpr size_t kRecentPrompts = 32;
 constexpr size_t kRecentMinimum = 64;  // shorter prompts are not worth remembering
 
-size_t cost_bytes(const Checkpoint& checkpoint) { return checkpoint.state->size() + checkpoint.tokens.size() * sizeof(Token); }
+size_t cost_bytes(const Checkpoint& checkpoint) {
+  return checkpoint.state->size() + checkpoint.tokens.size() * sizeof(Token);
+}
 
 size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
   const size_t limit = std::min(a.size(), b.size());
-  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(limit), b.begin()).first - a.begin());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(limit), b.begin()).first -
+                             a.begin());
 }
 
 }  // namespace

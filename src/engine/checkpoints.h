@@ -1,5 +1,5 @@
-// Saved states of the model after a prefix of tokens, shared by all slots, under a byte budget; the least recently used goes first
-// and pinned ones never go. Also remembers the paths of recent prompts, so that the place where two requests part is known.
+// Saved states of the model after a prefix of tokens, shared by all slots, under a byte budget; the least recently used goes
+// first and pinned ones never go. Also remembers the paths of recent prompts, so that the place where two requests part is known.
 // Pure: the state is opaque bytes. One thread. The store owns the bytes; a shared_ptr keeps a state alive while it is restored.
 #pragma once
 

@@ -86,7 +86,9 @@ FakeEngine::FakeEngine(FakeScript script) : script_(std::move(script)) {
   thread_ = std::thread([this] { run(); });
 }
 
-FakeEngine::~FakeEngine() { FakeEngine::stop(); }
+FakeEngine::~FakeEngine() {
+  FakeEngine::stop();
+}
 
 void FakeEngine::stop() {
   {
@@ -158,13 +160,16 @@ ModelInfo FakeEngine::model() const {
 Result<void> FakeEngine::check_ready() const {
   const std::lock_guard lock(mutex_);
   switch (status_.state) {
-    case EngineState::kReady: return {};
+    case EngineState::kReady:
+      return {};
     case EngineState::kLoading: {
       Error error{ErrorCode::kLoading, "the model is still being loaded", {}, 1};
       return fail(std::move(error));
     }
-    case EngineState::kFailed: return fail(ErrorCode::kUnavailable, "the model could not be loaded: " + status_.error.message);
-    case EngineState::kStopped: break;
+    case EngineState::kFailed:
+      return fail(ErrorCode::kUnavailable, "the model could not be loaded: " + status_.error.message);
+    case EngineState::kStopped:
+      break;
   }
   return fail(ErrorCode::kUnavailable, "the server is stopping");
 }
@@ -178,7 +183,8 @@ Result<Tokens> FakeEngine::tokenize(std::string_view text, bool, bool) const {
 
 Result<std::string> FakeEngine::detokenize(std::span<const Token> tokens, bool) const {
   for (const Token token : tokens) {
-    if (token < 0 || token > 255) return fail(ErrorCode::kInvalidArgument, "token " + std::to_string(token) + " is not in the vocabulary");
+    if (token < 0 || token > 255)
+      return fail(ErrorCode::kInvalidArgument, "token " + std::to_string(token) + " is not in the vocabulary");
   }
   return text_of(tokens);
 }
@@ -329,7 +335,8 @@ void FakeEngine::run_generate(Job& job) {
   if (alive) {
     job.generate_sink->on_done(std::move(done));
   } else {
-    job.generate_sink->on_done(fail(request.cancel.cancelled() ? ErrorCode::kCancelled : ErrorCode::kUnavailable, "the request was given up"));
+    job.generate_sink->on_done(
+        fail(request.cancel.cancelled() ? ErrorCode::kCancelled : ErrorCode::kUnavailable, "the request was given up"));
   }
 }
 

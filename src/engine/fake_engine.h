@@ -1,6 +1,6 @@
-// A scripted Engine for tests: tokens are bytes, the chat template is "<role>content\n" a message, the answer comes from a script,
-// and reading and writing take the time that its speed says (none by default). A thread of its own delivers; any thread may call.
-// Errors: as the port says; the script can also make the next requests fail or the engine stay in kLoading.
+// A scripted Engine for tests: tokens are bytes, the chat template is "<role>content\n" a message, the answer comes from a
+// script, and reading and writing take the time that its speed says (none by default). A thread of its own delivers; any thread
+// may call. Errors: as the port says; the script can also make the next requests fail or the engine stay in kLoading.
 #pragma once
 
 #include <condition_variable>

@@ -36,7 +36,8 @@ Result<void> check_schema(const Json& schema, const GrammarLimits& limits) {
                   fmt::format("{} must be a whole number from 0 to {} to be enforced", key, limits.repeat), "json_schema");
     }
   }
-  if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string() && !ref->get_ref<const std::string&>().starts_with("#")) {
+  if (const auto ref = schema.find("$ref");
+      ref != schema.end() && ref->is_string() && !ref->get_ref<const std::string&>().starts_with("#")) {
     return fail(ErrorCode::kInvalidArgument, "only references inside the schema (\"#/...\") are followed", "json_schema");
   }
   if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string()) {
@@ -50,7 +51,8 @@ Result<void> check_schema(const Json& schema, const GrammarLimits& limits) {
 Result<std::string> schema_to_gbnf(const std::string& text, const GrammarLimits& limits) {
   auto parsed = parse_json(text, {limits.depth, limits.text_bytes});
   if (!parsed) return fail(ErrorCode::kInvalidArgument, parsed.error().message, "json_schema");
-  if (!parsed->is_object() && !parsed->is_boolean()) return fail(ErrorCode::kInvalidArgument, "a JSON schema must be an object", "json_schema");
+  if (!parsed->is_object() && !parsed->is_boolean())
+    return fail(ErrorCode::kInvalidArgument, "a JSON schema must be an object", "json_schema");
   PF_CHECK_OK(check_schema(*parsed, limits));
   try {
     return json_schema_to_grammar(common_json::parse(text), true);
@@ -102,7 +104,8 @@ Result<void> check_gbnf(std::string_view grammar, const GrammarLimits& limits) {
         if (grammar[at] >= '0' && grammar[at] <= '9') {
           number = number * 10 + static_cast<size_t>(grammar[at] - '0');
           if (number > limits.repeat) {
-            return fail(ErrorCode::kInvalidArgument, fmt::format("a repetition of more than {} is not accepted", limits.repeat), "grammar");
+            return fail(ErrorCode::kInvalidArgument, fmt::format("a repetition of more than {} is not accepted", limits.repeat),
+                        "grammar");
           }
           most = std::max(most, number);
         } else {
@@ -112,7 +115,9 @@ Result<void> check_gbnf(std::string_view grammar, const GrammarLimits& limits) {
       group.back() += last.back() * most;
       last.back() *= std::max<size_t>(most, 1);
     } else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
-      while (at + 1 < grammar.size() && (isalnum(static_cast<unsigned char>(grammar[at + 1])) != 0 || grammar[at + 1] == '-' || grammar[at + 1] == '_')) ++at;
+      while (at + 1 < grammar.size() &&
+             (isalnum(static_cast<unsigned char>(grammar[at + 1])) != 0 || grammar[at + 1] == '-' || grammar[at + 1] == '_'))
+        ++at;
       element(1);
     }
     if (group.back() > limits.expansion) {
@@ -123,10 +128,26 @@ Result<void> check_gbnf(std::string_view grammar, const GrammarLimits& limits) {
   return {};
 }
 
+const char* constraint_param(ConstraintKind kind) {
+  switch (kind) {
+    case ConstraintKind::kGrammar:
+      return "grammar";
+    case ConstraintKind::kRegex:
+      return "regex";
+    case ConstraintKind::kJsonSchema:
+      return "json_schema";
+    case ConstraintKind::kJsonObject:
+    case ConstraintKind::kNone:
+      break;
+  }
+  return "response_format";
+}
+
 Result<std::string> constraint_to_gbnf(const Constraint& constraint, const GrammarLimits& limits) {
   std::string grammar;
   switch (constraint.kind) {
-    case ConstraintKind::kNone: return grammar;
+    case ConstraintKind::kNone:
+      return grammar;
     case ConstraintKind::kJsonObject: {
       PF_TRY(grammar, schema_to_gbnf(std::string(kJsonObjectSchema), limits));
       break;
@@ -158,7 +179,7 @@ Result<std::shared_ptr<const OutputFormat>> compile_constraint(const Vocab& voca
   PF_TRY(std::string grammar, constraint_to_gbnf(constraint));
   GrammarSpec spec;
   spec.text = std::move(grammar);
-  PF_TRY(auto format, LlamaFormat::create(vocab, std::move(spec), {}, "grammar"));
+  PF_TRY(auto format, LlamaFormat::create(vocab, std::move(spec), {}, constraint_param(constraint.kind)));
   return std::shared_ptr<const OutputFormat>(std::move(format));
 }
 

@@ -1,5 +1,6 @@
-// Constraints as GBNF grammars. Hostile input is refused before llama.cpp's recursive parsers see it: size, nesting and what repetitions
-// expand to are bounded. It never fails open: what cannot be converted is kInvalidArgument. Pure but for llama.cpp's parsers; any thread.
+// Constraints as GBNF grammars. Hostile input is refused before llama.cpp's recursive parsers see it: size, nesting and what
+// repetitions expand to are bounded. It never fails open: what cannot be converted is kInvalidArgument. Pure but for llama.cpp's
+// parsers; any thread.
 #pragma once
 
 #include <memory>
@@ -15,12 +16,15 @@ namespace pocketfleet {
 struct GrammarLimits {
   size_t text_bytes = 64u << 10;
   size_t depth = 64;
-  size_t repeat = 2'000;         // one {m,n}
-  size_t expansion = 50'000;     // elements after all repetitions are written out
+  size_t repeat = 2'000;      // one {m,n}
+  size_t expansion = 50'000;  // elements after all repetitions are written out
 };
 
 // The GBNF text of a constraint; empty for kNone. The error's param names the field of the request's constraint.
 Result<std::string> constraint_to_gbnf(const Constraint& constraint, const GrammarLimits& limits = {});
+
+// The field of a request that a constraint of this kind comes from, for errors.
+const char* constraint_param(ConstraintKind kind);
 
 // A regular expression that must match the whole text: literals, classes, groups, alternation, * + ? {m,n}, \d \w \s and escapes.
 // Lookaround, back references, word boundaries and anchors inside are refused.

@@ -1,5 +1,5 @@
-// The allowed labels as a tree of tokens. Where labels part, the model is asked for the probabilities of the branches only; a label's
-// probability is the product along its path. A label that is the beginning of another ends with an end token there. Pure.
+// The allowed labels as a tree of tokens. Where labels part, the model is asked for the probabilities of the branches only; a
+// label's probability is the product along its path. A label that is the beginning of another ends with an end token there. Pure.
 #pragma once
 
 #include <map>

@@ -10,7 +10,8 @@ namespace {
 
 std::vector<std::vector<double>> uniform(const LabelTrie& trie) {
   std::vector<std::vector<double>> out;
-  for (const auto& branch : trie.branches()) out.emplace_back(branch.choices.size(), -std::log(static_cast<double>(branch.choices.size())));
+  for (const auto& branch : trie.branches())
+    out.emplace_back(branch.choices.size(), -std::log(static_cast<double>(branch.choices.size())));
   return out;
 }
 

@@ -90,7 +90,8 @@ class LlamaEngineImpl final : public Engine {
   Result<LabelSet> prepare_labels(std::string_view answer_prefix, std::span<const std::string> labels) const override {
     PF_CHECK_OK(check_ready());
     if (labels.size() < 2 || labels.size() > kMostLabels) {
-      return fail(ErrorCode::kInvalidArgument, fmt::format("there must be 2 to {} labels, not {}", kMostLabels, labels.size()), "labels");
+      return fail(ErrorCode::kInvalidArgument, fmt::format("there must be 2 to {} labels, not {}", kMostLabels, labels.size()),
+                  "labels");
     }
     LabelSet set;
     for (const std::string& label : labels) {
@@ -112,7 +113,8 @@ class LlamaEngineImpl final : public Engine {
       label.erase(label.begin(), label.begin() + static_cast<std::ptrdiff_t>(shared));
       if (label.size() > kMostLabelTokens) {
         return fail(ErrorCode::kInvalidArgument,
-                    fmt::format("label {} has {} tokens after what all share; at most {} are accepted", index, label.size(), kMostLabelTokens),
+                    fmt::format("label {} has {} tokens after what all share; at most {} are accepted", index, label.size(),
+                                kMostLabelTokens),
                     "labels");
       }
       if (!seen.emplace(reinterpret_cast<const char*>(label.data()), label.size() * sizeof(Token)).second) {
@@ -136,17 +138,21 @@ class LlamaEngineImpl final : public Engine {
   // Once it says ready, vocab_, template_ and scheduler_ stay as they are until the engine is destroyed.
   Result<void> check_ready() const {
     switch (state_.load(std::memory_order_acquire)) {
-      case EngineState::kReady: return {};
+      case EngineState::kReady:
+        return {};
       case EngineState::kLoading: {
         const std::lock_guard lock(mutex_);
-        return fail(Error{ErrorCode::kLoading, fmt::format("the model is still being loaded: {}, {:.0f} %", status_.phase, status_.progress * 100),
-                          {}, 1});
+        return fail(Error{ErrorCode::kLoading,
+                          fmt::format("the model is still being loaded: {}, {:.0f} %", status_.phase, status_.progress * 100),
+                          {},
+                          1});
       }
       case EngineState::kFailed: {
         const std::lock_guard lock(mutex_);
         return fail(ErrorCode::kUnavailable, "the model could not be loaded: " + status_.error.message);
       }
-      case EngineState::kStopped: break;
+      case EngineState::kStopped:
+        break;
     }
     return fail(ErrorCode::kUnavailable, "the server is stopping");
   }
@@ -240,6 +246,8 @@ std::unique_ptr<Engine> make_llama_engine(LlamaEngineOptions options, const Cloc
   return std::make_unique<LlamaEngineImpl>(std::move(options), clock);
 }
 
-std::string llama_build() { return llama_version(); }
+std::string llama_build() {
+  return llama_version();
+}
 
 }  // namespace pocketfleet

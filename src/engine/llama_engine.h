@@ -1,5 +1,5 @@
-// The Engine on llama.cpp. make_llama_engine() returns at once; the model is loaded on the engine's own thread, which then runs the
-// scheduler, and status() tells how far it is or why it failed. Destroying it stops the thread. Safe from any thread.
+// The Engine on llama.cpp. make_llama_engine() returns at once; the model is loaded on the engine's own thread, which then runs
+// the scheduler, and status() tells how far it is or why it failed. Destroying it stops the thread. Safe from any thread.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ struct LlamaEngineOptions {
   std::string kv_type = "f16";  // f32, f16, q8_0
   bool flash_attention = true;
   bool mmap = true;
-  std::string chat_template;    // instead of the model's own
+  std::string chat_template;  // instead of the model's own
 };
 
 std::unique_ptr<Engine> make_llama_engine(LlamaEngineOptions options, const Clock& clock = SystemClock::instance());

@@ -200,7 +200,8 @@ TEST_F(LlamaEngine, TheSecondInputDoesNotReadTheFixedPartAgain) {
   ASSERT_TRUE(sink->wait());
   EXPECT_GT(sink->wait()->cached_tokens, 20);
   // The counters are published after the answer is out.
-  for (int tries = 0; tries < 1000 && engine_->counters().tokens_reused == before.tokens_reused; ++tries) std::this_thread::sleep_for(1ms);
+  for (int tries = 0; tries < 1000 && engine_->counters().tokens_reused == before.tokens_reused; ++tries)
+    std::this_thread::sleep_for(1ms);
   EXPECT_GT(engine_->counters().tokens_reused, before.tokens_reused);
 }
 
@@ -246,7 +247,9 @@ TEST_F(LlamaEngine, LabelsOfSeveralTokensAndLabelsThatBeginOthersGetProbabilitie
 }
 
 TEST_F(LlamaEngine, GreedyAnswersAreTheSameWhetherThePrefixWasReadOrReused) {
-  const std::string prompt = "<|im_start|>system\nReview the SMS and say what it is about, in a few words please, and then stop.<|im_end|>\n<|im_start|>user\nI will be late tonight";
+  const std::string prompt =
+      "<|im_start|>system\nReview the SMS and say what it is about, in a few words please, and then "
+      "stop.<|im_end|>\n<|im_start|>user\nI will be late tonight";
   const std::string first = complete(prompt, 24);
   EXPECT_EQ(complete(prompt, 24), first);
   EXPECT_EQ(complete(prompt, 24), first);
@@ -452,7 +455,9 @@ TEST(LlamaEngineAttention, APromptGoesOnFromWhereItLeavesAnEarlierOne) {
   };
   const auto story = run("Once upon a time");
   EXPECT_EQ(story.first.substr(0, 27), ", there was a little girl n");
-  std::string longer = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day she saw a big red ball and she wanted";
+  std::string longer =
+      "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day she saw a big red "
+      "ball and she wanted";
   const auto cold = run(longer + " to play");
   EXPECT_EQ(cold.second, 0);
   const auto warm = run(longer + " to eat it");

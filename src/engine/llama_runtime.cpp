@@ -61,7 +61,9 @@ struct Progress {
   const std::function<bool(float)>* report;
 };
 
-bool on_progress(float fraction, void* data) { return (*static_cast<Progress*>(data)->report)(fraction); }
+bool on_progress(float fraction, void* data) {
+  return (*static_cast<Progress*>(data)->report)(fraction);
+}
 
 // What one more sequence costs in recurrent state, measured on a context of two sequences; 0 for plain attention.
 size_t recurrent_bytes_per_sequence(llama_context* context, llama_memory_t memory, Token token) {
@@ -97,8 +99,8 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   std::unique_ptr<LlamaRuntime> runtime(new LlamaRuntime());
   runtime->model_.reset(llama_model_load_from_file(options.model_path.c_str(), model_params));
   if (!runtime->model_) {
-    return fail(ErrorCode::kInvalidModel,
-                fmt::format("{} could not be loaded: {}", options.model_path, t_last_error.empty() ? "llama.cpp gave no reason" : t_last_error));
+    return fail(ErrorCode::kInvalidModel, fmt::format("{} could not be loaded: {}", options.model_path,
+                                                      t_last_error.empty() ? "llama.cpp gave no reason" : t_last_error));
   }
   const llama_model* model = runtime->model_.get();
   runtime->vocab_ = llama_model_get_vocab(model);
@@ -145,8 +147,8 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   runtime->context_.reset(llama_init_from_model(runtime->model_.get(), params));
   if (!runtime->context_) {
     return fail(ErrorCode::kOutOfMemory,
-                fmt::format("no context of {} tokens x {} slots could be made: {}. Try a smaller --ctx or fewer --slots.", per_request,
-                            options.slots, t_last_error));
+                fmt::format("no context of {} tokens x {} slots could be made: {}. Try a smaller --ctx or fewer --slots.",
+                            per_request, options.slots, t_last_error));
   }
   runtime->memory_ = llama_get_memory(runtime->context_.get());
   runtime->cells_ = llama_n_ctx(runtime->context_.get());
@@ -172,7 +174,9 @@ LlamaRuntime::~LlamaRuntime() {
   if (batch_.token != nullptr) llama_batch_free(batch_);
 }
 
-void LlamaRuntime::batch_clear() { batch_.n_tokens = 0; }
+void LlamaRuntime::batch_clear() {
+  batch_.n_tokens = 0;
+}
 
 int LlamaRuntime::batch_add(Token token, int position, int sequence, bool want_logits) {
   assert(static_cast<size_t>(batch_.n_tokens) < batch_tokens_);
@@ -193,11 +197,17 @@ Result<void> LlamaRuntime::decode() {
   return fail(ErrorCode::kInternal, fmt::format("llama_decode gave {}: {}", code, t_last_error));
 }
 
-const float* LlamaRuntime::logits(int row) const { return llama_get_logits_ith(context_.get(), row); }
+const float* LlamaRuntime::logits(int row) const {
+  return llama_get_logits_ith(context_.get(), row);
+}
 
-void LlamaRuntime::drop(int sequence) { llama_memory_seq_rm(memory_, sequence, -1, -1); }
+void LlamaRuntime::drop(int sequence) {
+  llama_memory_seq_rm(memory_, sequence, -1, -1);
+}
 
-void LlamaRuntime::fork(int from, int to) { llama_memory_seq_cp(memory_, from, to, -1, -1); }
+void LlamaRuntime::fork(int from, int to) {
+  llama_memory_seq_cp(memory_, from, to, -1, -1);
+}
 
 bool LlamaRuntime::cut(int sequence, size_t tokens) {
   return can_cut_ && llama_memory_seq_rm(memory_, sequence, static_cast<llama_pos>(tokens), -1);
@@ -205,8 +215,9 @@ bool LlamaRuntime::cut(int sequence, size_t tokens) {
 
 Result<StateBytes> LlamaRuntime::save(int sequence) {
   StateBytes bytes(llama_state_seq_get_size_ext(context_.get(), sequence, LLAMA_STATE_SEQ_FLAGS_NONE));
-  const size_t written =
-      bytes.empty() ? 0 : llama_state_seq_get_data_ext(context_.get(), bytes.data(), bytes.size(), sequence, LLAMA_STATE_SEQ_FLAGS_NONE);
+  const size_t written = bytes.empty() ? 0
+                                       : llama_state_seq_get_data_ext(context_.get(), bytes.data(), bytes.size(), sequence,
+                                                                      LLAMA_STATE_SEQ_FLAGS_NONE);
   if (written == 0) return fail(ErrorCode::kInternal, "the state of a sequence could not be saved");
   bytes.resize(written);
   return bytes;
@@ -220,16 +231,21 @@ Result<void> LlamaRuntime::restore(int sequence, const StateBytes& state) {
   return {};
 }
 
-void LlamaRuntime::reset() { llama_memory_clear(memory_, false); }
+void LlamaRuntime::reset() {
+  llama_memory_clear(memory_, false);
+}
 
-void LlamaRuntime::clear() { llama_memory_clear(memory_, true); }
+void LlamaRuntime::clear() {
+  llama_memory_clear(memory_, true);
+}
 
 Result<double> LlamaRuntime::warm_up() {
   const auto run = [&](size_t tokens) -> Result<void> {
     batch_clear();
     for (size_t index = 0; index < tokens; ++index) {
       const bool last = index + static_cast<size_t>(std::min<size_t>(max_outputs_, tokens)) >= tokens;
-      batch_add(static_cast<Token>(index % static_cast<size_t>(std::min(info_.vocabulary, 256))), static_cast<int>(index), 0, last);
+      batch_add(static_cast<Token>(index % static_cast<size_t>(std::min(info_.vocabulary, 256))), static_cast<int>(index), 0,
+                last);
     }
     auto done = decode();
     batch_clear();

@@ -1,5 +1,6 @@
-// Owns the llama.cpp model and context: loading with progress, a batch under construction, sequences, saved states. Not thread-safe:
-// the engine's thread uses it, but for vocab(), which may be read from any thread once loaded. Errors of llama.cpp come out as Result.
+// Owns the llama.cpp model and context: loading with progress, a batch under construction, sequences, saved states. Not
+// thread-safe: the engine's thread uses it, but for vocab(), which may be read from any thread once loaded. Errors of llama.cpp
+// come out as Result.
 #pragma once
 
 #include <llama.h>
@@ -17,11 +18,11 @@ namespace pocketfleet {
 
 struct RuntimeOptions {
   std::string model_path;
-  int context_tokens = 0;       // of one request; 0: the trained length, at most 8,192
+  int context_tokens = 0;  // of one request; 0: the trained length, at most 8,192
   int slots = 4;
-  int threads = 0;              // 0: one a core
-  int batch_tokens = 512;       // tokens in one call of the model
-  int score_sequences = -1;     // further sequences for labelling; -1: as many as cost little memory
+  int threads = 0;           // 0: one a core
+  int batch_tokens = 512;    // tokens in one call of the model
+  int score_sequences = -1;  // further sequences for labelling; -1: as many as cost little memory
   ggml_type kv_type = GGML_TYPE_F16;
   bool flash_attention = true;
   bool mmap = true;
@@ -29,7 +30,8 @@ struct RuntimeOptions {
 
 class LlamaRuntime {
  public:
-  // `progress(0..1)` returns false to give up. kInvalidModel when llama.cpp refuses the file, kOutOfMemory when a buffer cannot be had.
+  // `progress(0..1)` returns false to give up. kInvalidModel when llama.cpp refuses the file, kOutOfMemory when a buffer cannot
+  // be had.
   static Result<std::unique_ptr<LlamaRuntime>> load(const RuntimeOptions& options, const std::function<bool(float)>& progress);
   ~LlamaRuntime();
   LlamaRuntime(const LlamaRuntime&) = delete;
@@ -39,7 +41,7 @@ class LlamaRuntime {
   const llama_model* model() const { return model_.get(); }
   const ModelInfo& info() const { return info_; }
   int sequences() const { return sequences_; }
-  size_t cells() const { return cells_; }              // of the KV cache, shared by all sequences
+  size_t cells() const { return cells_; }  // of the KV cache, shared by all sequences
   size_t batch_tokens() const { return batch_tokens_; }
   size_t max_outputs() const { return max_outputs_; }  // logits rows in one batch
   // True when a state can be cut back to any earlier token (plain attention); false for recurrent and hybrid models.
@@ -55,8 +57,8 @@ class LlamaRuntime {
 
   // Sequences.
   void drop(int sequence);
-  void fork(int from, int to);              // `to` must be empty
-  bool cut(int sequence, size_t tokens);    // keeps the first tokens; only if can_cut()
+  void fork(int from, int to);            // `to` must be empty
+  bool cut(int sequence, size_t tokens);  // keeps the first tokens; only if can_cut()
   Result<StateBytes> save(int sequence);
   Result<void> restore(int sequence, const StateBytes& state);  // the sequence must be empty
   void clear();

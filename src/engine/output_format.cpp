@@ -9,7 +9,9 @@
 
 namespace pocketfleet {
 
-void SamplerDeleter::operator()(llama_sampler* sampler) const { llama_sampler_free(sampler); }
+void SamplerDeleter::operator()(llama_sampler* sampler) const {
+  llama_sampler_free(sampler);
+}
 
 Result<std::shared_ptr<const LlamaFormat>> LlamaFormat::create(const Vocab& vocab, GrammarSpec grammar, ReadingSpec reading,
                                                                const std::string& param) {
@@ -19,9 +21,9 @@ Result<std::shared_ptr<const LlamaFormat>> LlamaFormat::create(const Vocab& voca
       if (grammar.lazy) {
         std::vector<const char*> patterns;
         for (const std::string& pattern : grammar.trigger_patterns) patterns.push_back(pattern.c_str());
-        format->prototype_.reset(llama_sampler_init_grammar_lazy_patterns(vocab.raw(), grammar.text.c_str(), "root", patterns.data(),
-                                                                          patterns.size(), grammar.trigger_tokens.data(),
-                                                                          grammar.trigger_tokens.size()));
+        format->prototype_.reset(
+            llama_sampler_init_grammar_lazy_patterns(vocab.raw(), grammar.text.c_str(), "root", patterns.data(), patterns.size(),
+                                                     grammar.trigger_tokens.data(), grammar.trigger_tokens.size()));
       } else {
         format->prototype_.reset(llama_sampler_init_grammar(vocab.raw(), grammar.text.c_str(), "root"));
         if (format->prototype_) {
@@ -40,7 +42,9 @@ Result<std::shared_ptr<const LlamaFormat>> LlamaFormat::create(const Vocab& voca
   return format;
 }
 
-std::unique_ptr<ChatOutputParser> LlamaFormat::make_parser() const { return make_chat_parser(reading_); }
+std::unique_ptr<ChatOutputParser> LlamaFormat::make_parser() const {
+  return make_chat_parser(reading_);
+}
 
 bool LlamaFormat::shows(Token token) const {
   return std::find(reading_.shown.begin(), reading_.shown.end(), token) != reading_.shown.end();

@@ -17,7 +17,8 @@ class Converter {
   Result<std::string> run() {
     if (text_.size() > limits_.text_bytes) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("the regular expression has {} bytes; at most {} are accepted", text_.size(), limits_.text_bytes), "regex");
+                  fmt::format("the regular expression has {} bytes; at most {} are accepted", text_.size(), limits_.text_bytes),
+                  "regex");
     }
     if (peek() == '^') ++at_;
     PF_TRY(std::string body, alternatives(0));
@@ -119,12 +120,18 @@ class Converter {
 
   static std::string quoted(char c) {
     switch (c) {
-      case '"': return "\\\"";
-      case '\\': return "\\\\";
-      case '\n': return "\\n";
-      case '\r': return "\\r";
-      case '\t': return "\\t";
-      default: break;
+      case '"':
+        return "\\\"";
+      case '\\':
+        return "\\\\";
+      case '\n':
+        return "\\n";
+      case '\r':
+        return "\\r";
+      case '\t':
+        return "\\t";
+      default:
+        break;
     }
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7F) return fmt::format("\\x{:02X}", byte);
@@ -153,22 +160,36 @@ class Converter {
     at_ += 2;
     const auto wrap = [&](std::string_view inside) { return in_class ? std::string(inside) : fmt::format("[{}]", inside); };
     switch (c) {
-      case 'd': return wrap("0-9");
-      case 'w': return wrap("a-zA-Z0-9_");
-      case 's': return wrap(" \\t\\n\\r");
-      case 'D': if (!in_class) return std::string("[^0-9]"); break;
-      case 'W': if (!in_class) return std::string("[^a-zA-Z0-9_]"); break;
-      case 'S': if (!in_class) return std::string("[^ \\t\\n\\r]"); break;
-      case 'n': return in_class ? std::string("\\n") : std::string("\"\\n\"");
-      case 'r': return in_class ? std::string("\\r") : std::string("\"\\r\"");
-      case 't': return in_class ? std::string("\\t") : std::string("\"\\t\"");
-      default: break;
+      case 'd':
+        return wrap("0-9");
+      case 'w':
+        return wrap("a-zA-Z0-9_");
+      case 's':
+        return wrap(" \\t\\n\\r");
+      case 'D':
+        if (!in_class) return std::string("[^0-9]");
+        break;
+      case 'W':
+        if (!in_class) return std::string("[^a-zA-Z0-9_]");
+        break;
+      case 'S':
+        if (!in_class) return std::string("[^ \\t\\n\\r]");
+        break;
+      case 'n':
+        return in_class ? std::string("\\n") : std::string("\"\\n\"");
+      case 'r':
+        return in_class ? std::string("\\r") : std::string("\"\\r\"");
+      case 't':
+        return in_class ? std::string("\\t") : std::string("\"\\t\"");
+      default:
+        break;
     }
     if (isalnum(static_cast<unsigned char>(c)) != 0) {
       at_ -= 2;
       return bad(fmt::format("uses \\{}, which cannot be enforced", c));
     }
-    if (in_class) return c == ']' || c == '\\' || c == '[' || c == '-' || c == '^' ? fmt::format("\\x{:02X}", c) : std::string(1, c);
+    if (in_class)
+      return c == ']' || c == '\\' || c == '[' || c == '-' || c == '^' ? fmt::format("\\x{:02X}", c) : std::string(1, c);
     return "\"" + quoted(c) + "\"";
   }
 
@@ -187,7 +208,8 @@ class Converter {
         PF_TRY(const std::string inside, escape(true));
         out += inside;
       } else if (c == '[' || c == ']') {
-        if (c == '[' && at_ + 1 < text_.size() && text_[at_ + 1] == ':') return bad("uses a POSIX class, which cannot be enforced");
+        if (c == '[' && at_ + 1 < text_.size() && text_[at_ + 1] == ':')
+          return bad("uses a POSIX class, which cannot be enforced");
         out += fmt::format("\\x{:02X}", c);
         ++at_;
       } else {

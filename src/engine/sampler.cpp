@@ -20,7 +20,8 @@ bool uses_penalties(const SamplingParams& params) {
 
 }  // namespace
 
-Sampler::Sampler(const Vocab& vocab, const SamplingParams& params, std::shared_ptr<const LlamaFormat> format, const Tokens& prompt)
+Sampler::Sampler(const Vocab& vocab, const SamplingParams& params, std::shared_ptr<const LlamaFormat> format,
+                 const Tokens& prompt)
     : vocab_(vocab), format_(std::move(format)) {
   const int size = vocab.size();
   plain_greedy_ = params.temperature <= 0 && !uses_penalties(params) && params.logit_bias.empty();
@@ -72,7 +73,8 @@ Token Sampler::choose(const float* logits, bool with_grammar) {
   if (with_grammar) {
     llama_sampler_apply(grammar_.get(), &array);
     // Without this a refused token with a large bias could come back.
-    const auto end = std::remove_if(array.data, array.data + array.size, [](const llama_token_data& d) { return d.logit == -INFINITY; });
+    const auto end =
+        std::remove_if(array.data, array.data + array.size, [](const llama_token_data& d) { return d.logit == -INFINITY; });
     array.size = static_cast<size_t>(end - array.data);
     if (array.size == 0) return -1;
   }

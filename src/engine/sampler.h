@@ -1,5 +1,6 @@
-// Chooses the next token of one request: logit bias, penalties, top-k, top-p, min-p, temperature, and the grammar. The grammar is asked
-// about the chosen token first and put over the whole vocabulary only when it refuses. One thread. Errors: the grammar may get stuck.
+// Chooses the next token of one request: logit bias, penalties, top-k, top-p, min-p, temperature, and the grammar. The grammar is
+// asked about the chosen token first and put over the whole vocabulary only when it refuses. One thread. Errors: the grammar may
+// get stuck.
 #pragma once
 
 #include <memory>

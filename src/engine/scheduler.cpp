@@ -21,7 +21,8 @@ Error gone_error(const CancelToken& cancel, int64_t deadline_ms, int64_t now_ms)
 
 }  // namespace
 
-Scheduler::Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock, double read_tokens_per_s)
+Scheduler::Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock,
+                     double read_tokens_per_s)
     : runtime_(runtime), vocab_(vocab), options_(options), clock_(clock), checkpoints_(options.checkpoint_ram_bytes) {
   for (int sequence = runtime.sequences() - 1; sequence >= 0; --sequence) free_sequences_.push_back(sequence);
   counters_.read_tokens_per_s = read_tokens_per_s;
@@ -35,11 +36,12 @@ namespace {
 Result<void> check_prompt(const Tokens& tokens, int context_tokens, int wanted_tokens) {
   if (tokens.empty()) return fail(ErrorCode::kInvalidArgument, "the prompt has no tokens");
   if (tokens.size() + static_cast<size_t>(wanted_tokens) > static_cast<size_t>(context_tokens)) {
-    return fail(ErrorCode::kContextLengthExceeded,
-                fmt::format("This model's maximum context length is {} tokens. The prompt has {} tokens{}. Shorten the prompt, or serve "
-                            "with a larger --ctx.",
-                            context_tokens, tokens.size(),
-                            wanted_tokens > 1 ? fmt::format(" and {} more are to be written", wanted_tokens) : std::string()));
+    return fail(
+        ErrorCode::kContextLengthExceeded,
+        fmt::format("This model's maximum context length is {} tokens. The prompt has {} tokens{}. Shorten the prompt, or serve "
+                    "with a larger --ctx.",
+                    context_tokens, tokens.size(),
+                    wanted_tokens > 1 ? fmt::format(" and {} more are to be written", wanted_tokens) : std::string()));
   }
   return {};
 }
@@ -65,9 +67,11 @@ Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<Generate
     ++published_.rejected;
     const double speed = std::max(published_.read_tokens_per_s, 1.0);
     const int retry = std::clamp(static_cast<int>(static_cast<double>(queued_tokens_) / speed) + 1, 1, kMostRetryAfter_s);
-    return fail(Error{ErrorCode::kQueueFull,
-                      fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
-                      {}, retry});
+    return fail(
+        Error{ErrorCode::kQueueFull,
+              fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
+              {},
+              retry});
   }
   ++waiting_requests_;
   queued_tokens_ += static_cast<int64_t>(item->prompt.tokens.size());
@@ -98,9 +102,11 @@ Result<void> Scheduler::submit(ScoreRequest request, std::shared_ptr<ScoreSink> 
     ++published_.rejected;
     const double speed = std::max(published_.read_tokens_per_s, 1.0);
     const int retry = std::clamp(static_cast<int>(static_cast<double>(queued_tokens_) / speed) + 1, 1, kMostRetryAfter_s);
-    return fail(Error{ErrorCode::kQueueFull,
-                      fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
-                      {}, retry});
+    return fail(
+        Error{ErrorCode::kQueueFull,
+              fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
+              {},
+              retry});
   }
   ++waiting_requests_;
   queued_tokens_ += tokens;
@@ -165,7 +171,8 @@ void Scheduler::release(Item& item) {
     item.sequence = -1;
   }
   item.writer.reset();
-  const bool left_queue = item.state == Item::State::kWaiting && (!item.is_score() || (!item.job->started && item.job->left == 1));
+  const bool left_queue =
+      item.state == Item::State::kWaiting && (!item.is_score() || (!item.job->started && item.job->left == 1));
   const std::lock_guard lock(mutex_);
   queued_tokens_ -= static_cast<int64_t>(item.remaining());
   if (left_queue) --waiting_requests_;

@@ -1,6 +1,6 @@
-// The loop that owns the model: takes what is new, drops what is gone, builds one batch (a token for every stream first, then label
-// paths, then prompt tokens), runs it, delivers. submit() may be called from any thread; run() is the engine's thread and the only
-// one that touches the runtime. Every accepted job ends in exactly one on_done(). The queue is bounded.
+// The loop that owns the model: takes what is new, drops what is gone, builds one batch (a token for every stream first, then
+// label paths, then prompt tokens), runs it, delivers. submit() may be called from any thread; run() is the engine's thread and
+// the only one that touches the runtime. Every accepted job ends in exactly one on_done(). The queue is bounded.
 #pragma once
 
 #include <condition_variable>
@@ -22,10 +22,10 @@
 namespace pocketfleet {
 
 struct SchedulerOptions {
-  size_t queue_limit = 64;               // requests that may wait
+  size_t queue_limit = 64;  // requests that may wait
   size_t checkpoint_ram_bytes = 256u << 20;
-  size_t checkpoint_gain_tokens = 16;    // a fixed part shorter than this is not worth a checkpoint
-  size_t turn_gain_tokens = 256;         // the same for the end of a chat turn, which fewer requests go on from
+  size_t checkpoint_gain_tokens = 16;  // a fixed part shorter than this is not worth a checkpoint
+  size_t turn_gain_tokens = 256;       // the same for the end of a chat turn, which fewer requests go on from
   int64_t stream_gap_ms = 250;
   int64_t chunk_ms = 2'000;
 };

@@ -14,7 +14,8 @@ constexpr size_t kLookAhead = 64;
 
 size_t common_prefix(const Tokens& a, const Tokens& b) {
   const size_t limit = std::min(a.size(), b.size());
-  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(limit), b.begin()).first - a.begin());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(limit), b.begin()).first -
+                             a.begin());
 }
 
 bool begins_with(const Tokens& tokens, const Tokens& prefix) {
@@ -30,12 +31,15 @@ int Scheduler::take_sequence() {
   return sequence;
 }
 
-void Scheduler::give_back(int sequence) { free_sequences_.push_back(sequence); }
+void Scheduler::give_back(int sequence) {
+  free_sequences_.push_back(sequence);
+}
 
 Scheduler::Resident* Scheduler::find_resident(const Tokens& tokens) {
   Resident* best = nullptr;
   for (Resident& resident : residents_) {
-    if (begins_with(tokens, resident.tokens) && (best == nullptr || resident.tokens.size() > best->tokens.size())) best = &resident;
+    if (begins_with(tokens, resident.tokens) && (best == nullptr || resident.tokens.size() > best->tokens.size()))
+      best = &resident;
   }
   return best;
 }
@@ -82,7 +86,8 @@ size_t Scheduler::cells_needed(const Item& item, size_t shared_tokens) const {
   return item.prompt.tokens.size() - shared_tokens + more;
 }
 
-// Somebody is reading a prefix that this prompt shares, and a checkpoint will stand at its end: reading it twice would be a waste.
+// Somebody is reading a prefix that this prompt shares, and a checkpoint will stand at its end: reading it twice would be a
+// waste.
 bool Scheduler::must_wait_for_prefix(const Item& item, size_t base_tokens) const {
   for (const auto& other : active_) {
     if (other->state != Item::State::kReading) continue;
@@ -109,7 +114,8 @@ void Scheduler::plan_stops(Item& item, size_t base_tokens) {
                         item.prompt.pinned ? 1 : (fixed_part ? options_.checkpoint_gain_tokens : options_.turn_gain_tokens));
   }
   // Where an earlier prompt went another way, a third may part as well.
-  if (!runtime_.can_cut()) wanted.emplace_back(checkpoints_.shared_with_recent(item.prompt.tokens), 2 * options_.checkpoint_gain_tokens);
+  if (!runtime_.can_cut())
+    wanted.emplace_back(checkpoints_.shared_with_recent(item.prompt.tokens), 2 * options_.checkpoint_gain_tokens);
   std::sort(wanted.begin(), wanted.end());
   for (const auto& [stop, gain] : wanted) want(stop, gain);
 }

@@ -15,7 +15,9 @@ int64_t now_us() {
 }
 
 // Recent speed counts most, so that a machine that gets hot is believed soon.
-void blend(double& average, double sample) { average = average > 0 ? 0.8 * average + 0.2 * sample : sample; }
+void blend(double& average, double sample) {
+  average = average > 0 ? 0.8 * average + 0.2 * sample : sample;
+}
 
 constexpr size_t kSpeedSampleTokens = 24;
 
@@ -86,7 +88,8 @@ void Scheduler::add_chunks() {
     if (ends && outputs_ == runtime_.max_outputs()) continue;
     for (size_t index = 0; index < chunk.tokens; ++index) {
       const bool last = ends && index + 1 == chunk.tokens;
-      const int row = runtime_.batch_add(item.prompt.tokens[item.read + index], static_cast<int>(item.read + index), item.sequence, last);
+      const int row =
+          runtime_.batch_add(item.prompt.tokens[item.read + index], static_cast<int>(item.read + index), item.sequence, last);
       if (last) item.row = row;
     }
     if (ends) ++outputs_;
@@ -167,7 +170,8 @@ void Scheduler::after_prompt(Item& item) {
   if (item.is_score()) {
     const LabelTrie& trie = *item.job->trie;
     if (trie.root_branch() >= 0) {
-      item.log_probabilities[trie.root_branch()] = log_softmax_over(logits, trie.branches()[trie.root_branch()].choices, vocab_.end_tokens());
+      item.log_probabilities[trie.root_branch()] =
+          log_softmax_over(logits, trie.branches()[trie.root_branch()].choices, vocab_.end_tokens());
     }
     if (trie.paths().empty()) {
       finish_score_item(item);

@@ -16,9 +16,9 @@ struct Scheduler::ScoreJob {
   ScoreRequest request;
   std::shared_ptr<ScoreSink> sink;
   std::unique_ptr<LabelTrie> trie;
-  size_t left = 0;      // inputs that have not ended
-  bool ended = false;   // on_done was called
-  bool started = false; // an input has left the queue
+  size_t left = 0;       // inputs that have not ended
+  bool ended = false;    // on_done was called
+  bool started = false;  // an input has left the queue
   Usage usage;
   int64_t submitted_ms = 0;
 };
@@ -51,12 +51,12 @@ struct Scheduler::Item {
   int64_t first_token_ms = 0;
 
   int sequence = -1;
-  size_t read = 0;             // tokens in the sequence
+  size_t read = 0;  // tokens in the sequence
   size_t reused = 0;
-  size_t cells = 0;            // reserved in the KV cache
-  std::vector<size_t> stops;   // where checkpoints are to be made, ascending, all > read
+  size_t cells = 0;                // reserved in the KV cache
+  std::vector<size_t> stops;       // where checkpoints are to be made, ascending, all > read
   const void* resident = nullptr;  // the sequence it forked from, for counting users
-  int row = -1;                // of its logits in this batch
+  int row = -1;                    // of its logits in this batch
 
   // Generate.
   GenerateRequest generate;

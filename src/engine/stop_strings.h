@@ -1,5 +1,5 @@
-// Finds stop strings in text that comes in pieces, also when one is split over pieces: what may be the beginning of a stop string is
-// held back until it is known. Pure; one object a stream.
+// Finds stop strings in text that comes in pieces, also when one is split over pieces: what may be the beginning of a stop string
+// is held back until it is known. Pure; one object a stream.
 #pragma once
 
 #include <string>

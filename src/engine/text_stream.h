@@ -1,5 +1,5 @@
-// From tokens to text that may be shown: whole characters only, ill-formed bytes replaced, stop strings found and held back. Tokens are
-// given out together with the text that they made, never before it. Pure; one object a stream.
+// From tokens to text that may be shown: whole characters only, ill-formed bytes replaced, stop strings found and held back.
+// Tokens are given out together with the text that they made, never before it. Pure; one object a stream.
 #pragma once
 
 #include <deque>

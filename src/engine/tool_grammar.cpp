@@ -38,7 +38,8 @@ std::string literal(const std::string& text) {
 // The values of a string property with an enum, as alternatives; empty when it has none.
 std::string enum_alternatives(const Json& schema) {
   const auto values = schema.is_object() ? schema.find("enum") : schema.end();
-  if (!schema.is_object() || values == schema.end() || !values->is_array() || values->empty() || values->size() > kMostEnumValues) return {};
+  if (!schema.is_object() || values == schema.end() || !values->is_array() || values->empty() || values->size() > kMostEnumValues)
+    return {};
   std::string out;
   for (const Json& value : *values) {
     if (!value.is_string()) return {};
@@ -59,7 +60,8 @@ ToolGrammar tighten_tool_grammar(const std::string& grammar, const std::vector<T
     if (properties == schema->end() || !properties->is_object()) continue;
     for (const auto& property : properties->items()) {
       std::string alternatives = enum_alternatives(property.value());
-      if (!alternatives.empty()) enums.emplace_back(rule_name("tool-" + tool.name + "-arg-" + property.key()) + " ::= ", std::move(alternatives));
+      if (!alternatives.empty())
+        enums.emplace_back(rule_name("tool-" + tool.name + "-arg-" + property.key()) + " ::= ", std::move(alternatives));
     }
   }
   ToolGrammar out;
@@ -71,7 +73,8 @@ ToolGrammar tighten_tool_grammar(const std::string& grammar, const std::vector<T
       out.starts_at_call = true;
     } else if (line.ends_with(kFreeString)) {
       const auto found = std::find_if(enums.begin(), enums.end(), [&](const auto& one) { return line.starts_with(one.first); });
-      if (found != enums.end()) line = line.substr(0, line.size() - kFreeString.size()) + " " + found->second + " \"\\n</parameter>\\n\"";
+      if (found != enums.end())
+        line = line.substr(0, line.size() - kFreeString.size()) + " " + found->second + " \"\\n</parameter>\\n\"";
     }
     out.text += line + "\n";
   }

@@ -1,5 +1,5 @@
-// Makes llama.cpp's grammar for tool calls stricter where its template handler leaves room: a required call comes at once instead of
-// after any amount of text, and string arguments keep to their enum. What has another form is left as it is. Pure.
+// Makes llama.cpp's grammar for tool calls stricter where its template handler leaves room: a required call comes at once instead
+// of after any amount of text, and string arguments keep to their enum. What has another form is left as it is. Pure.
 #pragma once
 
 #include <string>

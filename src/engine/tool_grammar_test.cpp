@@ -13,7 +13,8 @@ const std::string kGrammar =
     "xml-arg-string ::= [a-z]*\n";
 
 const std::vector<ToolDefinition> kTools{
-    {"get_weather", "", R"({"type":"object","properties":{"city":{"type":"string","enum":["Berne","Zu\"g"]},"note":{"type":"string"}}})"}};
+    {"get_weather", "",
+     R"({"type":"object","properties":{"city":{"type":"string","enum":["Berne","Zu\"g"]},"note":{"type":"string"}}})"}};
 
 TEST(ToolGrammar, ARequiredCallComesAtOnce) {
   const ToolGrammar tight = tighten_tool_grammar(kGrammar, kTools, true);

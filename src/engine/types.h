@@ -19,15 +19,15 @@ using Token = int32_t;
 using Tokens = std::vector<Token>;
 
 struct ModelInfo {
-  std::string description;   // for people: "qwen35 0.8B Q4_0"
-  std::string architecture;  // as in the GGUF: "qwen35"
-  std::string chat_template; // source text of the template, empty when there is none
+  std::string description;    // for people: "qwen35 0.8B Q4_0"
+  std::string architecture;   // as in the GGUF: "qwen35"
+  std::string chat_template;  // source text of the template, empty when there is none
   uint64_t size_bytes = 0;
   uint64_t parameters = 0;
-  int context_tokens = 0;    // what one request may hold, prompt and answer together
+  int context_tokens = 0;  // what one request may hold, prompt and answer together
   int trained_context_tokens = 0;
   int vocabulary = 0;
-  int slots = 0;             // requests that write at the same time
+  int slots = 0;  // requests that write at the same time
   bool supports_thinking = false;
 };
 
@@ -35,31 +35,31 @@ enum class EngineState { kLoading, kReady, kFailed, kStopped };
 
 struct EngineStatus {
   EngineState state = EngineState::kLoading;
-  double progress = 0;       // of loading, 0 to 1
-  std::string phase;         // of loading: "reading weights", "warming up"
-  Error error;               // when kFailed
-  int running = 0;           // requests being read or written
-  int queued = 0;            // requests that wait
-  int64_t queued_tokens = 0; // prompt tokens that are not read yet
+  double progress = 0;        // of loading, 0 to 1
+  std::string phase;          // of loading: "reading weights", "warming up"
+  Error error;                // when kFailed
+  int running = 0;            // requests being read or written
+  int queued = 0;             // requests that wait
+  int64_t queued_tokens = 0;  // prompt tokens that are not read yet
 };
 
 // Totals since the start.
 struct EngineCounters {
-  uint64_t tokens_read = 0;      // prompt tokens that were computed
-  uint64_t tokens_reused = 0;    // prompt tokens taken from a checkpoint or a shared prefix
+  uint64_t tokens_read = 0;    // prompt tokens that were computed
+  uint64_t tokens_reused = 0;  // prompt tokens taken from a checkpoint or a shared prefix
   uint64_t tokens_written = 0;
-  uint64_t batches = 0;          // calls of the model
-  uint64_t batch_tokens = 0;     // tokens in them
-  uint64_t cancelled = 0;        // requests whose caller had gone
-  uint64_t expired = 0;          // requests whose deadline had passed
-  uint64_t rejected = 0;         // requests refused because the queue was full
+  uint64_t batches = 0;       // calls of the model
+  uint64_t batch_tokens = 0;  // tokens in them
+  uint64_t cancelled = 0;     // requests whose caller had gone
+  uint64_t expired = 0;       // requests whose deadline had passed
+  uint64_t rejected = 0;      // requests refused because the queue was full
   uint64_t checkpoints_made = 0;
   uint64_t checkpoints_used = 0;
   uint64_t checkpoints_evicted = 0;
-  uint64_t checkpoint_bytes = 0; // held now
-  uint64_t checkpoints = 0;      // held now
-  double read_tokens_per_s = 0;  // recent speed of reading, 0 before the first measurement
-  double write_tokens_per_s = 0; // recent speed of one stream
+  uint64_t checkpoint_bytes = 0;  // held now
+  uint64_t checkpoints = 0;       // held now
+  double read_tokens_per_s = 0;   // recent speed of reading, 0 before the first measurement
+  double write_tokens_per_s = 0;  // recent speed of one stream
 };
 
 // A prompt in tokens. `checkpoints`: positions, ascending and at most tokens.size(), where a fixed part ends and other requests
@@ -71,14 +71,14 @@ struct Prompt {
 };
 
 struct SamplingParams {
-  float temperature = 1.0f;        // 0: greedy
-  int top_k = 0;                   // 0: off
+  float temperature = 1.0f;  // 0: greedy
+  int top_k = 0;             // 0: off
   float top_p = 1.0f;
   float min_p = 0.0f;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
-  float repeat_penalty = 1.0f;     // 1: off
-  int penalty_window = 64;         // tokens that penalties look back on; -1: all
+  float repeat_penalty = 1.0f;  // 1: off
+  int penalty_window = 64;      // tokens that penalties look back on; -1: all
   std::optional<uint32_t> seed;
   std::vector<std::pair<Token, float>> logit_bias;  // -100 forbids, +100 all but forces
 };
@@ -130,11 +130,11 @@ struct ChatInput {
 struct ChatDelta {
   enum class Kind { kContent, kReasoning, kToolCall };
   Kind kind = Kind::kContent;
-  std::string text;         // content or reasoning to append
-  size_t tool_index = 0;    // kToolCall: which call
-  std::string tool_id;      // set in the first delta of a call
-  std::string tool_name;    // set in the first delta of a call
-  std::string arguments;    // to append
+  std::string text;       // content or reasoning to append
+  size_t tool_index = 0;  // kToolCall: which call
+  std::string tool_id;    // set in the first delta of a call
+  std::string tool_name;  // set in the first delta of a call
+  std::string arguments;  // to append
 };
 
 // Splits written text into content, reasoning and tool calls. One a request; single-threaded; never fails: what does not fit the
@@ -167,7 +167,7 @@ struct GenerateRequest {
   int max_tokens = -1;                         // -1: as many as the context holds
   std::vector<std::string> stop;               // found also when split over tokens; not part of the text
   bool ignore_eos = false;
-  int top_logprobs = -1;                       // -1: no logprobs; 0 to 20: that many alternatives
+  int top_logprobs = -1;  // -1: no logprobs; 0 to 20: that many alternatives
   Priority priority = Priority::kInteractive;
   int64_t deadline_ms = 0;
   CancelToken cancel;
@@ -217,7 +217,8 @@ class GenerateSink {
 };
 
 // Labels as token sequences that follow a prompt. `forced` is what all answers begin with (the answer prefix and what the labels
-// share); append it to each prompt. labels[i] is what is left of label i, and may be empty when it is the beginning of another label.
+// share); append it to each prompt. labels[i] is what is left of label i, and may be empty when it is the beginning of another
+// label.
 struct LabelSet {
   Tokens forced;
   std::vector<Tokens> labels;
@@ -225,7 +226,7 @@ struct LabelSet {
 
 struct ScoreRequest {
   std::string id;
-  std::vector<Prompt> inputs;     // each with LabelSet::forced appended
+  std::vector<Prompt> inputs;  // each with LabelSet::forced appended
   std::shared_ptr<const LabelSet> labels;
   Priority priority = Priority::kInteractive;
   int64_t deadline_ms = 0;

@@ -22,7 +22,8 @@ Vocab::Vocab(const llama_vocab* vocab) : vocab_(vocab), size_(llama_vocab_n_toke
     const char* text = llama_vocab_get_text(vocab, token);
     if (text != nullptr && text[0] != '\0') specials_.push_back({text, token});
   }
-  std::stable_sort(specials_.begin(), specials_.end(), [](const Special& a, const Special& b) { return a.text.size() > b.text.size(); });
+  std::stable_sort(specials_.begin(), specials_.end(),
+                   [](const Special& a, const Special& b) { return a.text.size() > b.text.size(); });
   for (size_t index = 0; index < specials_.size(); ++index) {
     by_first_byte_[static_cast<unsigned char>(specials_[index].text[0])].push_back(index);
   }
@@ -46,7 +47,8 @@ Token Vocab::special_token(std::string_view text) const {
 
 Result<Tokens> Vocab::tokenize_raw(std::string_view text, bool add_special, bool parse_special) const {
   if (text.size() > kMostTextBytes) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("the text has {} bytes; at most {} are accepted", text.size(), kMostTextBytes));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the text has {} bytes; at most {} are accepted", text.size(), kMostTextBytes));
   }
   // No token is shorter than a byte, but a leading space and BOS/EOS may be added.
   Tokens tokens(text.size() + 8);
@@ -55,8 +57,8 @@ Result<Tokens> Vocab::tokenize_raw(std::string_view text, bool add_special, bool
                                    static_cast<int32_t>(tokens.size()), add_special, parse_special);
     if (count < 0 && count != INT_MIN) {
       tokens.resize(static_cast<size_t>(-count));
-      count = llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(), static_cast<int32_t>(tokens.size()),
-                             add_special, parse_special);
+      count = llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
+                             static_cast<int32_t>(tokens.size()), add_special, parse_special);
     }
     if (count < 0) return fail(ErrorCode::kInternal, "the text could not be turned into tokens");
     tokens.resize(static_cast<size_t>(count));
@@ -104,6 +106,8 @@ Result<std::string> Vocab::detokenize(std::span<const Token> tokens, bool show_s
   return text;
 }
 
-bool Vocab::is_end_of_generation(Token token) const { return llama_vocab_is_eog(vocab_, token); }
+bool Vocab::is_end_of_generation(Token token) const {
+  return llama_vocab_is_eog(vocab_, token);
+}
 
 }  // namespace pocketfleet

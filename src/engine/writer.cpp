@@ -5,7 +5,8 @@
 
 namespace pocketfleet {
 
-Writer::Writer(const Vocab& vocab, const GenerateRequest& request, std::shared_ptr<const LlamaFormat> format, const Tokens& prompt)
+Writer::Writer(const Vocab& vocab, const GenerateRequest& request, std::shared_ptr<const LlamaFormat> format,
+               const Tokens& prompt)
     : vocab_(vocab),
       format_(std::move(format)),
       sampler_(vocab, request.sampling, format_, prompt),

@@ -27,7 +27,7 @@ describe('bad input', () => {
     'a temperature out of range': [{ messages: review('x'), temperature: 3 }, 'temperature'],
     'n that is too large': [{ messages: review('x'), n: 100 }, 'n'],
     'an unknown parameter': [{ messages: review('x'), frobnicate: 1 }, 'frobnicate'],
-    'enable_thinking that is a string': [{ messages: review('x'), chat_template_kwargs: { enable_thinking: 'false' } }, 'chat_template_kwargs'],
+    'enable_thinking that is a string': [{ messages: review('x'), chat_template_kwargs: { enable_thinking: 'false' } }, 'chat_template_kwargs.enable_thinking'],
     'top_logprobs without logprobs': [{ messages: review('x'), top_logprobs: 2 }, 'top_logprobs'],
     'a bias for a token that is none': [{ messages: review('x'), logit_bias: { 999999: 1 } }, 'logit_bias'],
     '60,000 brackets in a grammar': [{ messages: review('x'), grammar: `root ::= ${deep('(', ')')}` }, 'grammar'],
@@ -256,6 +256,7 @@ describe('a flood', () => {
       for (let index = 0; index < 500; ++index) {
         const socket = connect(port, '127.0.0.1');
         socket.on('error', () => {});
+        socket.resume();
         socket.write('G');
         sockets.push(socket);
       }
