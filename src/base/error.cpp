@@ -44,8 +44,12 @@ const Row& row(ErrorCode code) {
 
 }  // namespace
 
-ErrorMapping map_error(ErrorCode code) { return row(code).mapping; }
+ErrorMapping map_error(ErrorCode code) {
+  return row(code).mapping;
+}
 
-std::string_view error_name(ErrorCode code) { return row(code).name; }
+std::string_view error_name(ErrorCode code) {
+  return row(code).name;
+}
 
 }  // namespace pocketfleet

@@ -34,8 +34,8 @@ enum class ErrorCode {
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;  // what happened, which input, and what to do
-  std::string param;    // the request's parameter that is at fault, or empty
+  std::string message;    // what happened, which input, and what to do
+  std::string param;      // the request's parameter that is at fault, or empty
   int retry_after_s = 0;  // when to try again, in seconds; 0: not said
 };
 

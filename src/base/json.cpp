@@ -50,6 +50,8 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   }
 }
 
-std::string dump_json(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace pocketfleet

@@ -32,11 +32,16 @@ spdlog::logger& sink() {
 
 std::string_view level_name(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "debug";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kWarn: return "warn";
-    case LogLevel::kError: return "error";
-    case LogLevel::kOff: break;
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warn";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      break;
   }
   return "off";
 }
@@ -81,8 +86,12 @@ LogField::LogField(std::string_view k, double v) : key(k), quoted(false) {
   value = std::isfinite(v) ? fmt::format("{:.3f}", v) : std::string("0");
 }
 
-void set_log_level(LogLevel level) { g_level = level; }
-void set_json_logs(bool on) { g_json = on; }
+void set_log_level(LogLevel level) {
+  g_level = level;
+}
+void set_json_logs(bool on) {
+  g_json = on;
+}
 
 std::string format_log_line(bool json, int64_t unix_ms, LogLevel level, std::string_view event, const LogField* fields,
                             size_t count) {
@@ -90,11 +99,13 @@ std::string format_log_line(bool json, int64_t unix_ms, LogLevel level, std::str
   if (json) {
     line = fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"event\":{}", timestamp(unix_ms), level_name(level), quote(event));
     for (size_t index = 0; index < count; ++index) {
-      line += fmt::format(",{}:{}", quote(fields[index].key), fields[index].quoted ? quote(fields[index].value) : fields[index].value);
+      line += fmt::format(",{}:{}", quote(fields[index].key),
+                          fields[index].quoted ? quote(fields[index].value) : fields[index].value);
     }
     return line + "}";
   }
-  line = fmt::format("time={} level={} event={}", timestamp(unix_ms), level_name(level), plain(event) ? std::string(event) : quote(event));
+  line = fmt::format("time={} level={} event={}", timestamp(unix_ms), level_name(level),
+                     plain(event) ? std::string(event) : quote(event));
   for (size_t index = 0; index < count; ++index) {
     const std::string& value = fields[index].value;
     line += fmt::format(" {}={}", fields[index].key, !fields[index].quoted || plain(value) ? value : quote(value));

@@ -30,12 +30,21 @@ void set_log_level(LogLevel level);
 void set_json_logs(bool on);
 
 void log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
-inline void log_info(std::string_view event, std::initializer_list<LogField> fields = {}) { log(LogLevel::kInfo, event, fields); }
-inline void log_warn(std::string_view event, std::initializer_list<LogField> fields = {}) { log(LogLevel::kWarn, event, fields); }
-inline void log_error(std::string_view event, std::initializer_list<LogField> fields = {}) { log(LogLevel::kError, event, fields); }
-inline void log_debug(std::string_view event, std::initializer_list<LogField> fields = {}) { log(LogLevel::kDebug, event, fields); }
+inline void log_info(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  log(LogLevel::kInfo, event, fields);
+}
+inline void log_warn(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  log(LogLevel::kWarn, event, fields);
+}
+inline void log_error(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  log(LogLevel::kError, event, fields);
+}
+inline void log_debug(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  log(LogLevel::kDebug, event, fields);
+}
 
 // The line as it would be printed, without its end; for tests.
-std::string format_log_line(bool json, int64_t unix_ms, LogLevel level, std::string_view event, const LogField* fields, size_t count);
+std::string format_log_line(bool json, int64_t unix_ms, LogLevel level, std::string_view event, const LogField* fields,
+                            size_t count);
 
 }  // namespace pocketfleet
