@@ -99,7 +99,8 @@ Result<CompletionRequest> read_request(RouteContext& context) {
   if (request.echo && request.logprobs >= 0)
     reader.refuse("echo", "echo cannot be combined with logprobs", ErrorCode::kUnsupportedParameter);
   if (!request.generation.choices.empty()) {
-    reader.refuse("structured_outputs", "a choice needs /v1/chat/completions or /v1/classify", ErrorCode::kUnsupportedParameter);
+    reader.refuse(request.generation.choices_param, "a choice needs /v1/chat/completions or /v1/classify",
+                  ErrorCode::kUnsupportedParameter);
   }
   // Off unless asked for: a prompt often holds text that somebody else wrote.
   const bool parse_special = reader.boolean("parse_special").value_or(false);
