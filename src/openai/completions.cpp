@@ -46,6 +46,7 @@ Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabula
                           CompletionRequest& request) {
   const auto add_text = [&](const Json& item) -> Result<void> {
     Prompt made;
+    PF_CHECK_OK(engine.check_length(item.get_ref<const std::string&>()));
     PF_TRY(made.tokens, engine.tokenize(item.get_ref<const std::string&>(), true, parse_special));
     request.texts.push_back(item.get<std::string>());
     request.prompts.push_back(std::move(made));
