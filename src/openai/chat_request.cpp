@@ -262,7 +262,7 @@ Result<ChatRequest> read_chat_request(const Json& body, const ChatDefaults& defa
     reader.refuse("store", "store: true is not supported; nothing is kept here", ErrorCode::kUnsupportedParameter);
   }
   if (const Json* modalities = reader.array("modalities"); modalities != nullptr && *modalities != Json::array({"text"})) {
-    reader.refuse("modalities", "only the modality \"text\" is supported", ErrorCode::kUnsupportedParameter);
+    reader.refuse("modalities", "modalities must be [\"text\"]; nothing else is supported", ErrorCode::kUnsupportedParameter);
   }
   reader.accept({"user", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
                  "verbosity", "cache_prompt"});
