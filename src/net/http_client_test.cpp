@@ -20,12 +20,7 @@
 namespace pocketfleet::net {
 namespace {
 
-asio::awaitable<void> wait_ms(int64_t ms) {
-  asio::steady_timer timer(co_await asio::this_coro::executor, std::chrono::milliseconds(ms));
-  co_await timer.async_wait(asio::use_awaitable);
-}
-
-asio::awaitable<void> echo(HttpRequest& request, ResponseWriter& writer) {
+asio::awaitable<void> describe(HttpRequest& request, ResponseWriter& writer) {
   HttpResponse response(request.path == "/teapot" ? 418 : 200);
   response.headers.add("x-remote", request.remote);
   response.body = request.method + " " + request.target + " " + request.body;
@@ -73,7 +68,7 @@ class ScriptedServer {
 };
 
 TEST(HttpClient, ARequestGetsItsAnswerAndTheConnectionIsReused) {
-  TestServer server(echo);
+  TestServer server(describe);
   BlockingHttpClient client;
   std::string remote;
   for (int i = 0; i < 3; ++i) {
@@ -90,7 +85,7 @@ TEST(HttpClient, ARequestGetsItsAnswerAndTheConnectionIsReused) {
 }
 
 TEST(HttpClient, AnyStatusIsAValue) {
-  TestServer server(echo);
+  TestServer server(describe);
   BlockingHttpClient client;
   EXPECT_EQ(client.request(ClientRequest("GET", url_of(server, "/teapot")))->status, 418);
   const auto head = client.request(ClientRequest("HEAD", url_of(server, "/x")));
@@ -99,7 +94,7 @@ TEST(HttpClient, AnyStatusIsAValue) {
 }
 
 TEST(HttpClient, SeveralThreadsShareOneClient) {
-  TestServer server(echo);
+  TestServer server(describe);
   BlockingHttpClient client;
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
@@ -189,7 +184,7 @@ TEST(HttpClient, ACancelledRequestEndsAtOnceAndSoDoesOneThatIsTooLate) {
 TEST(HttpClient, AKeptConnectionThatTheServerClosedIsReplacedSilently) {
   ServerOptions options;
   options.idle_timeout_ms = 20;
-  TestServer server(echo, options);
+  TestServer server(describe, options);
   BlockingHttpClient client;
   ASSERT_TRUE(client.request(ClientRequest("GET", url_of(server, "/1"))).has_value());
   ASSERT_TRUE(eventually([&] { return server.server().connections() == 0; }));
@@ -234,7 +229,7 @@ TEST(HttpClient, AnAnswerBeyondTheBoundIsAnError) {
 TEST(HttpClient, AddressesThatCannotBeReachedAreErrorsInWords) {
   uint16_t free_port = 0;
   {
-    TestServer server(echo);
+    TestServer server(describe);
     free_port = server.port();
   }
   BlockingHttpClient client;
@@ -251,7 +246,7 @@ TEST(HttpClient, AddressesThatCannotBeReachedAreErrorsInWords) {
 
 TEST(HttpClient, AUnixSocketIsCalledLikeAnyOtherAddress) {
   const std::string path = std::filesystem::temp_directory_path() / ("pf-client-" + std::to_string(::getpid()) + ".sock");
-  TestServer server(echo);
+  TestServer server(describe);
   ASSERT_TRUE(server.server().listen_unix(path).has_value());
   BlockingHttpClient client;
   const auto answer = client.request(ClientRequest("GET", "unix:" + path + ":/v1/models"));
@@ -343,7 +338,7 @@ class TlsFront {
 
 TEST(Tls, TheServerAndTheClientSpeakOverTls) {
   const Certificate certificate;
-  TestServer server(echo);
+  TestServer server(describe);
   TlsFront front(server, certificate);
   TlsOptions trust;
   trust.trusted_file = certificate.certificate;
@@ -365,7 +360,7 @@ TEST(Tls, TheServerAndTheClientSpeakOverTls) {
 TEST(Tls, ACertificateThatIsNotTrustedOrForAnotherNameIsRefused) {
   const Certificate certificate;
   const Certificate other;
-  TestServer server(echo);
+  TestServer server(describe);
   TlsFront front(server, certificate);
   TlsOptions trust;
   trust.trusted_file = other.certificate;

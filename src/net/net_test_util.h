@@ -12,6 +12,9 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <chrono>
 #include <condition_variable>
@@ -183,6 +186,28 @@ bool eventually(Condition condition, int timeout_ms = 5'000) {
 
 inline int status_of(std::string_view answer) {
   return answer.size() > 12 && answer.starts_with("HTTP/1.") ? std::atoi(std::string(answer.substr(9, 3)).c_str()) : 0;
+}
+
+inline asio::awaitable<void> wait_ms(int64_t ms) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, std::chrono::milliseconds(ms));
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+// Waits in small steps, so that a handler ends soon after its client went.
+inline asio::awaitable<bool> wait_until_gone(const HttpRequest& request, int64_t limit_ms = 5'000) {
+  for (int64_t waited = 0; waited < limit_ms && !request.gone.cancelled(); waited += 5) co_await wait_ms(5);
+  co_return request.gone.cancelled();
+}
+
+inline asio::awaitable<void> echo(HttpRequest& request, ResponseWriter& writer) {
+  HttpResponse response;
+  response.headers.add("content-type", "text/plain");
+  response.body = request.method + " " + request.path + "?" + request.query + " " + request.body;
+  co_await writer.send(std::move(response));
+}
+
+inline std::string get(std::string_view path) {
+  return "GET " + std::string(path) + " HTTP/1.1\r\nhost: x\r\n\r\n";
 }
 
 }  // namespace pocketfleet::net
