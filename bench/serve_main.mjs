@@ -1,12 +1,13 @@
 // Options, the order of the rounds, and the report.
-import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
-import { cpus, loadavg } from 'node:os';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
-import { Numbers, firstToken, verdictsByChat, verdictsByClassify, writing } from './serve_measure.mjs';
-import { Server, undisturbed } from './serve_servers.mjs';
+import {execFileSync} from 'node:child_process';
+import {existsSync, readdirSync, readFileSync, statSync} from 'node:fs';
+import {cpus, loadavg} from 'node:os';
+import {dirname, join} from 'node:path';
+import {fileURLToPath} from 'node:url';
+import {parseArgs} from 'node:util';
+
+import {firstToken, Numbers, verdictsByChat, verdictsByClassify, writing} from './serve_measure.mjs';
+import {Server, undisturbed} from './serve_servers.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const guard = join(root, 'models', 'scam-guard');
@@ -28,9 +29,9 @@ const kUsage = `bench/serve: this server against llama-server, on the same model
 const kWanted = 0.97;
 const kWantedVerdicts = 3;
 const kMatrix = '57/5/0/444';
-const kClassify = [{ array: 506, parallel: 1 }, { array: 64, parallel: 1 }, { array: 64, parallel: 4 }, { array: 16, parallel: 8 }];
+const kClassify = [{array: 506, parallel: 1}, {array: 64, parallel: 1}, {array: 64, parallel: 4}, {array: 16, parallel: 8}];
 // Slots and requests at a time. The first is what the contract names; the others look for the peer's best.
-const kPeerVerdicts = [{ slots: 4, parallel: 4 }, { slots: 1, parallel: 1 }, { slots: 8, parallel: 8 }, { slots: 16, parallel: 16 }];
+const kPeerVerdicts = [{slots: 4, parallel: 4}, {slots: 1, parallel: 1}, {slots: 8, parallel: 8}, {slots: 16, parallel: 16}];
 
 function newest(files) {
   return files.filter(existsSync).sort((a, b) => statSync(b).mtimeMs - statSync(a).mtimeMs)[0];
@@ -52,58 +53,76 @@ class Samples {
     this.of = new Map();
   }
 
-  add(what, side, value, { foreign, processor_ms }) {
+  add(what, side, value, {foreign, processor_ms}) {
     const key = `${what} ${side}`;
     if (!this.of.has(key)) this.of.set(key, []);
-    this.of.get(key).push({ value, foreign, processor_ms });
+    this.of.get(key).push({value, foreign, processor_ms});
   }
 
   values(what, side) {
-    return (this.of.get(`${what} ${side}`) ?? []).map(({ value }) => value);
+    return (this.of.get(`${what} ${side}`) ?? []).map(({value}) => value);
   }
 
   processor(what, side) {
-    return median((this.of.get(`${what} ${side}`) ?? []).map(({ processor_ms }) => processor_ms));
+    return median((this.of.get(`${what} ${side}`) ?? []).map(({processor_ms}) => processor_ms));
   }
 
   foreign(what, side) {
-    return Math.max(...(this.of.get(`${what} ${side}`) ?? []).map(({ foreign }) => foreign));
+    return Math.max(...(this.of.get(`${what} ${side}`) ?? []).map(({foreign}) => foreign));
   }
 }
 
 function readOptions(args) {
-  const { values } = parseArgs({ args, options: {
-    help: { type: 'boolean' }, ours: { type: 'string' }, 'llama-server': { type: 'string' }, 'speed-model': { type: 'string' },
-    'guard-model': { type: 'string' }, threads: { type: 'string' }, rounds: { type: 'string', default: '5' },
-    written: { type: 'string', default: '64' }, only: { type: 'string', default: 'first,write,verdicts' },
-    foreign: { type: 'string', default: '0.15' }, tries: { type: 'string', default: '3' },
-  } });
+  const {values} = parseArgs({
+    args,
+    options: {
+      help: {type: 'boolean'},
+      ours: {type: 'string'},
+      'llama-server': {type: 'string'},
+      'speed-model': {type: 'string'},
+      'guard-model': {type: 'string'},
+      threads: {type: 'string'},
+      rounds: {type: 'string', default: '5'},
+      written: {type: 'string', default: '64'},
+      only: {type: 'string', default: 'first,write,verdicts'},
+      foreign: {type: 'string', default: '0.15'},
+      tries: {type: 'string', default: '3'},
+    }
+  });
   if (values.help) return undefined;
   const options = {
     ours: values.ours ?? newest(['bench', 'release'].map((preset) => join(root, 'build', preset, 'bin', 'pocketfleet'))),
     peer: values['llama-server'] ?? newest(under('.deps', 'bin/llama-server').filter((file) => file.includes('llama-'))),
     speed: values['speed-model'] ?? join(root, 'build', 'synth-0.8b-q4_0.gguf'),
     guard: values['guard-model'] ?? join(guard, 'scam-guard-q4_0.gguf'),
-    threads: Number(values.threads ?? cpus().length), rounds: Number(values.rounds), written: Number(values.written),
-    only: values.only.split(','), quiet: { allowed: Number(values.foreign), tries: Number(values.tries) },
+    threads: Number(values.threads ?? cpus().length),
+    rounds: Number(values.rounds),
+    written: Number(values.written),
+    only: values.only.split(','),
+    quiet: {allowed: Number(values.foreign), tries: Number(values.tries)},
   };
   for (const name of ['threads', 'rounds', 'written']) {
     if (!Number.isInteger(options[name]) || options[name] < 1) throw new Error(`--${name} must be a whole number of 1 or more`);
   }
-  if (!options.ours) throw new Error('no pocketfleet is built: run cmake --preset bench && cmake --build --preset bench, or pass --ours FILE');
+  if (!options.ours)
+    throw new Error('no pocketfleet is built: run cmake --preset bench && cmake --build --preset bench, or pass --ours FILE');
   if (!options.peer) throw new Error('no llama-server is built: build the target llama_peers, or pass --llama-server FILE');
   if ((options.only.includes('first') || options.only.includes('write')) && !existsSync(options.speed)) {
-    throw new Error(`${options.speed} does not exist: write it with synth_model --size 0.8b --type q4_0 FILE, or pass --speed-model FILE`);
+    throw new Error(
+        `${options.speed} does not exist: write it with synth_model --size 0.8b --type q4_0 FILE, or pass --speed-model FILE`);
   }
   return options;
 }
 
-// How each server is started. The peer keeps no checkpoints and no store of old prompts where no prompt comes twice, as both cost it time.
+// How each server is started. The peer keeps no checkpoints and no store of old prompts where no prompt comes twice, as both cost
+// it time.
 function commands(options) {
   const threads = String(options.threads);
-  const ours = (model, more) => (port) => ['serve', model, '--port', String(port), '--threads', threads, '--thinking', 'off', '--quiet', ...more];
-  const peer = (model, slots, perSlot, more) => (port) => ['-m', model, '--port', String(port), '--host', '127.0.0.1', '--jinja', '-t', threads,
-    '-tb', threads, '-np', String(slots), '-c', String(slots * perSlot), '-fa', 'on', '--no-webui', '--log-disable', ...more];
+  const ours = (model, more) =>
+      (port) => ['serve', model, '--port', String(port), '--threads', threads, '--thinking', 'off', '--quiet', ...more];
+  const peer = (model, slots, perSlot, more) => (port) =>
+      ['-m', model, '--port', String(port), '--host', '127.0.0.1', '--jinja', '-t', threads, '-tb', threads, '-np', String(slots),
+       '-c', String(slots * perSlot), '-fa', 'on', '--no-webui', '--log-disable', ...more];
   return {
     oursSpeed: ours(options.speed, ['--slots', '4', '--ctx', '2560']),
     peerSpeed: peer(options.speed, 4, 2560, ['--ctx-checkpoints', '0', '--cache-ram', '0']),
@@ -119,17 +138,18 @@ async function measureSpeed(side, start, options, round, samples) {
     await writing(server, numbers, 1, 8);
     const take = async (what, pick, work) => {
       const sample = await undisturbed(server, options.quiet, work);
-      const { value } = sample;
+      const {value} = sample;
       samples.add(what, side, pick(value), sample);
-      console.error(`  ${side} ${what}: ${pick(value).toFixed(1)} (processor ${sample.processor_ms.toFixed(0)} ms; others: ${sample.foreign.toFixed(2)} cores) ${JSON.stringify(value.timings ?? value.answers?.[0].timings ?? {})}`);
+      console.error(`  ${side} ${what}: ${pick(value).toFixed(1)} (processor ${sample.processor_ms.toFixed(0)} ms; others: ${
+          sample.foreign.toFixed(2)} cores) ${JSON.stringify(value.timings ?? value.answers?.[0].timings ?? {})}`);
     };
     if (options.only.includes('first')) {
-      await take('first 512', ({ first_ms }) => first_ms, () => firstToken(server, numbers, 512));
-      await take('first 2048', ({ first_ms }) => first_ms, () => firstToken(server, numbers, 2048));
+      await take('first 512', ({first_ms}) => first_ms, () => firstToken(server, numbers, 512));
+      await take('first 2048', ({first_ms}) => first_ms, () => firstToken(server, numbers, 2048));
     }
     if (options.only.includes('write')) {
-      await take('write 1', ({ per_s }) => per_s, () => writing(server, numbers, 1, options.written));
-      await take('write 4', ({ per_s }) => per_s, () => writing(server, numbers, 4, options.written));
+      await take('write 1', ({per_s}) => per_s, () => writing(server, numbers, 1, options.written));
+      await take('write 4', ({per_s}) => per_s, () => writing(server, numbers, 4, options.written));
     }
   } finally {
     await server.stop();
@@ -142,11 +162,13 @@ async function measureVerdicts(side, start, settings, options, samples, work) {
     await work(server, settings[0]);
     for (const setting of settings) {
       const sample = await undisturbed(server, options.quiet, () => work(server, setting));
-      const { value } = sample;
-      if (value.matrix !== kMatrix) throw new Error(`${side} decides ${value.matrix} with ${JSON.stringify(setting)}, not ${kMatrix}`);
+      const {value} = sample;
+      if (value.matrix !== kMatrix)
+        throw new Error(`${side} decides ${value.matrix} with ${JSON.stringify(setting)}, not ${kMatrix}`);
       const what = `verdicts ${JSON.stringify(setting)}`;
       samples.add(what, side, value.per_s, sample);
-      console.error(`  ${side} ${what}: ${value.per_s.toFixed(0)}/s (processor ${sample.processor_ms.toFixed(0)} ms; others: ${sample.foreign.toFixed(2)} cores)`);
+      console.error(`  ${side} ${what}: ${value.per_s.toFixed(0)}/s (processor ${sample.processor_ms.toFixed(0)} ms; others: ${
+          sample.foreign.toFixed(2)} cores)`);
     }
   } finally {
     await server.stop();
@@ -154,8 +176,12 @@ async function measureVerdicts(side, start, settings, options, samples, work) {
 }
 
 function best(samples, side, settings) {
-  const all = settings.map((setting) => ({ setting, processor: samples.processor(`verdicts ${JSON.stringify(setting)}`, side), values: samples.values(`verdicts ${JSON.stringify(setting)}`, side),
-    foreign: samples.foreign(`verdicts ${JSON.stringify(setting)}`, side) }));
+  const all = settings.map((setting) => ({
+                             setting,
+                             processor: samples.processor(`verdicts ${JSON.stringify(setting)}`, side),
+                             values: samples.values(`verdicts ${JSON.stringify(setting)}`, side),
+                             foreign: samples.foreign(`verdicts ${JSON.stringify(setting)}`, side)
+                           }));
   return all.reduce((a, b) => (median(b.values) > median(a.values) ? b : a));
 }
 
@@ -163,33 +189,50 @@ function report(options, samples) {
   const rows = [];
   const add = (name, unit, ours, peer, lowerIsBetter, wanted, foreign, processor) => {
     const ratio = lowerIsBetter ? median(peer) / median(ours) : median(ours) / median(peer);
-    rows.push({ name, unit, ours: median(ours), peer: median(peer), ratio, wanted, ours_range: [Math.min(...ours), Math.max(...ours)],
-      peer_range: [Math.min(...peer), Math.max(...peer)], most_foreign_cores: foreign,
-      processor_ms: processor });
+    rows.push({
+      name,
+      unit,
+      ours: median(ours),
+      peer: median(peer),
+      ratio,
+      wanted,
+      ours_range: [Math.min(...ours), Math.max(...ours)],
+      peer_range: [Math.min(...peer), Math.max(...peer)],
+      most_foreign_cores: foreign,
+      processor_ms: processor
+    });
   };
-  const speed = [['first 512', 'first token after 512 tokens', 'ms', true], ['first 2048', 'first token after 2,048 tokens', 'ms', true],
-    ['write 1', 'written, one chat', 'tokens/s', false], ['write 4', 'written, 4 chats', 'tokens/s', false]];
+  const speed = [
+    ['first 512', 'first token after 512 tokens', 'ms', true], ['first 2048', 'first token after 2,048 tokens', 'ms', true],
+    ['write 1', 'written, one chat', 'tokens/s', false], ['write 4', 'written, 4 chats', 'tokens/s', false]
+  ];
   for (const [what, name, unit, lower] of speed) {
     if (!options.only.includes(what.split(' ')[0])) continue;
     add(name, unit, samples.values(what, 'ours'), samples.values(what, 'peer'), lower, kWanted,
-      Math.max(samples.foreign(what, 'ours'), samples.foreign(what, 'peer')), [samples.processor(what, 'ours'), samples.processor(what, 'peer')]);
+        Math.max(samples.foreign(what, 'ours'), samples.foreign(what, 'peer')),
+        [samples.processor(what, 'ours'), samples.processor(what, 'peer')]);
   }
   if (options.only.includes('verdicts')) {
     const ours = best(samples, 'ours', kClassify);
     const four = best(samples, 'peer', kPeerVerdicts.slice(0, 1));
     const peer = best(samples, 'peer', kPeerVerdicts);
-    add('verdicts, peer with 4 slots', 'verdicts/s', ours.values, four.values, false, kWantedVerdicts, Math.max(ours.foreign, four.foreign),
-      [ours.processor, four.processor]);
-    add('verdicts, peer at its best', 'verdicts/s', ours.values, peer.values, false, kWantedVerdicts, Math.max(ours.foreign, peer.foreign),
-      [ours.processor, peer.processor]);
-    console.log(`verdicts: ours at its best with ${JSON.stringify(ours.setting)}, the peer with ${JSON.stringify(peer.setting)}; both decide ${kMatrix}`);
+    add('verdicts, peer with 4 slots', 'verdicts/s', ours.values, four.values, false, kWantedVerdicts,
+        Math.max(ours.foreign, four.foreign), [ours.processor, four.processor]);
+    add('verdicts, peer at its best', 'verdicts/s', ours.values, peer.values, false, kWantedVerdicts,
+        Math.max(ours.foreign, peer.foreign), [ours.processor, peer.processor]);
+    console.log(`verdicts: ours at its best with ${JSON.stringify(ours.setting)}, the peer with ${
+        JSON.stringify(peer.setting)}; both decide ${kMatrix}`);
   }
   const digits = (value) => (value >= 100 ? value.toFixed(0) : value.toFixed(1));
   const range = ([low, high]) => `${digits(low)}-${digits(high)}`;
-  console.log(`\n| | ours | (range) | llama-server | (range) | ratio | wanted | ratio by processor time |\n|---|---|---|---|---|---|---|---|`);
+  console.log(
+      `\n| | ours | (range) | llama-server | (range) | ratio | wanted | ratio by processor time |\n|---|---|---|---|---|---|---|---|`);
   for (const row of rows) {
-    console.log(`| ${row.name} (${row.unit}) | ${digits(row.ours)} | ${range(row.ours_range)} | ${digits(row.peer)} | ${range(row.peer_range)} ` +
-      `| ${row.ratio.toFixed(2)} | ${row.wanted.toFixed(2)} ${row.ratio >= row.wanted ? '' : '(missed)'} | ${(row.processor_ms[1] / row.processor_ms[0]).toFixed(2)} |`);
+    console.log(
+        `| ${row.name} (${row.unit}) | ${digits(row.ours)} | ${range(row.ours_range)} | ${digits(row.peer)} | ${
+            range(row.peer_range)} ` +
+        `| ${row.ratio.toFixed(2)} | ${row.wanted.toFixed(2)} ${row.ratio >= row.wanted ? '' : '(missed)'} | ${
+            (row.processor_ms[1] / row.processor_ms[0]).toFixed(2)} |`);
   }
   return rows;
 }
@@ -212,7 +255,8 @@ export async function main(args) {
     started.peer_verdicts = line(options.peer, command.peerGuard(4)('PORT'));
   }
   const load_before = loadavg()[0];
-  console.log(`${cpus()[0].model}, ${cpus().length} cores; ${options.threads} threads; ${options.rounds} rounds; load ${load_before.toFixed(1)}`);
+  console.log(`${cpus()[0].model}, ${cpus().length} cores; ${options.threads} threads; ${options.rounds} rounds; load ${
+      load_before.toFixed(1)}`);
   for (const [name, text] of Object.entries(started)) console.log(`${name}: ${text}`);
 
   const samples = new Samples();
@@ -224,8 +268,9 @@ export async function main(args) {
           await measureSpeed('ours', () => Server.start('ours', options.ours, command.oursSpeed), options, round, samples);
         }
         if (wants('verdicts')) {
-          await measureVerdicts('ours', () => Server.start('ours', options.ours, command.oursGuard), kClassify, options, samples,
-            (server, setting) => verdictsByClassify(server, messages, setting));
+          await measureVerdicts(
+              'ours', () => Server.start('ours', options.ours, command.oursGuard), kClassify, options, samples,
+              (server, setting) => verdictsByClassify(server, messages, setting));
         }
       },
       async () => {
@@ -233,8 +278,9 @@ export async function main(args) {
           await measureSpeed('peer', () => Server.start('peer', options.peer, command.peerSpeed), options, round, samples);
         }
         for (const setting of wants('verdicts') ? kPeerVerdicts : []) {
-          await measureVerdicts('peer', () => Server.start('peer', options.peer, command.peerGuard(setting.slots)), [setting], options, samples,
-            (server, { parallel }) => verdictsByChat(server, messages, profile.instructions, parallel));
+          await measureVerdicts(
+              'peer', () => Server.start('peer', options.peer, command.peerGuard(setting.slots)), [setting], options, samples,
+              (server, {parallel}) => verdictsByChat(server, messages, profile.instructions, parallel));
         }
       },
     ];
@@ -243,7 +289,19 @@ export async function main(args) {
   }
 
   const rows = report(options, samples);
-  const peer_version = execFileSync(options.peer, ['--version'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim().split('\n')[0];
-  console.log('\n' + JSON.stringify({ benchmark: 'serve', cpu: cpus()[0].model, cores: cpus().length, threads: options.threads, rounds: options.rounds,
-    written: options.written, load_before, load_after: loadavg()[0], peer_version, commands: started, results: rows }));
+  const peer_version =
+      execFileSync(options.peer, ['--version'], {encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe']}).trim().split('\n')[0];
+  console.log('\n' + JSON.stringify({
+    benchmark: 'serve',
+    cpu: cpus()[0].model,
+    cores: cpus().length,
+    threads: options.threads,
+    rounds: options.rounds,
+    written: options.written,
+    load_before,
+    load_after: loadavg()[0],
+    peer_version,
+    commands: started,
+    results: rows
+  }));
 }

@@ -1,9 +1,9 @@
 // Starts one server at a time, talks to it over kept connections, and notes what else the machine was doing meanwhile.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { readFileSync, readdirSync } from 'node:fs';
-import { Agent, request } from 'node:http';
-import { createServer } from 'node:net';
+import {spawn} from 'node:child_process';
+import {once} from 'node:events';
+import {readdirSync, readFileSync} from 'node:fs';
+import {Agent, request} from 'node:http';
+import {createServer} from 'node:net';
 
 const kReadyWithin_ms = 180_000;
 const kLogBytes = 16_384;
@@ -11,7 +11,7 @@ const kLogBytes = 16_384;
 async function freePort() {
   const probe = createServer().listen(0, '127.0.0.1');
   await once(probe, 'listening');
-  const { port } = probe.address();
+  const {port} = probe.address();
   probe.close();
   await once(probe, 'close');
   return port;
@@ -32,13 +32,17 @@ export class Server {
     const server = new Server();
     server.side = side;
     server.port = await freePort();
-    server.agent = new Agent({ keepAlive: true, maxSockets: 64 });
-    server.process = spawn(binary, args(server.port), { stdio: ['ignore', 'ignore', 'pipe'] });
+    server.agent = new Agent({keepAlive: true, maxSockets: 64});
+    server.process = spawn(binary, args(server.port), {stdio: ['ignore', 'ignore', 'pipe']});
     running.add(server.process);
     server.process.once('exit', () => running.delete(server.process));
     server.log = '';
-    server.process.stderr.on('data', (bytes) => { server.log = (server.log + bytes).slice(-kLogBytes); });
-    server.process.on('error', (error) => { server.log += error.message; });
+    server.process.stderr.on('data', (bytes) => {
+      server.log = (server.log + bytes).slice(-kLogBytes);
+    });
+    server.process.on('error', (error) => {
+      server.log += error.message;
+    });
     const deadline = Date.now() + kReadyWithin_ms;
     for (;;) {
       if (server.process.exitCode !== null || server.process.pid === undefined) throw new Error(`${binary} ended: ${server.log}`);
@@ -66,17 +70,21 @@ export class Server {
   send(method, path, body, onData) {
     return new Promise((resolve, reject) => {
       const bytes = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
-      const headers = bytes === undefined ? {} : { 'content-type': 'application/json', 'content-length': bytes.length };
-      const call = request({ host: '127.0.0.1', port: this.port, method, path, headers, agent: this.agent }, (answer) => {
+      const headers = bytes === undefined ? {} : {'content-type': 'application/json', 'content-length': bytes.length};
+      const call = request({host: '127.0.0.1', port: this.port, method, path, headers, agent: this.agent}, (answer) => {
         const parts = [];
         answer.on('data', (part) => {
           parts.push(part);
           if (onData) onData(part);
         });
-        answer.on('end', () => resolve({ status: answer.statusCode, text: Buffer.concat(parts).toString() }));
+        answer.on('end', () => resolve({status: answer.statusCode, text: Buffer.concat(parts).toString()}));
         answer.on('error', reject);
       });
-      call.on('error', reject);
+      // A kept connection may be closed by the server at the very moment it is used again.
+      call.on(
+          'error',
+          (error) => (
+              call.reusedSocket && error.code === 'ECONNRESET' ? resolve(this.send(method, path, body, onData)) : reject(error)));
       call.end(bytes);
     });
   }
@@ -93,7 +101,7 @@ export class Server {
     let first_ms;
     let rest = '';
     const events = [];
-    const answer = await this.send('POST', path, { ...body, stream: true, stream_options: { include_usage: true } }, (part) => {
+    const answer = await this.send('POST', path, {...body, stream: true, stream_options: {include_usage: true}}, (part) => {
       const lines = (rest + part.toString('latin1')).split('\n');
       rest = lines.pop();
       for (const line of lines) {
@@ -108,7 +116,7 @@ export class Server {
     if (answer.status !== 200) throw new Error(`${this.side}: ${path} answered ${answer.status}: ${answer.text.slice(0, 500)}`);
     const usage = events.findLast((event) => event.usage)?.usage;
     const timings = events.findLast((event) => event.timings)?.timings;
-    return { started_ms, first_ms, total_ms: performance.now() - started_ms, usage, timings };
+    return {started_ms, first_ms, total_ms: performance.now() - started_ms, usage, timings};
   }
 }
 
@@ -122,13 +130,17 @@ function processTicks(pid) {
 // Processor time of all threads of a process, also of those that have ended since it was last asked, as far as ticks go.
 function processor_ms(pid) {
   try {
-    return readdirSync(`/proc/${pid}/task`).reduce((sum, task) => sum + Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'latin1').split(' ')[0]), 0) / 1e6;
+    return readdirSync(`/proc/${pid}/task`)
+               .reduce(
+                   (sum, task) => sum + Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'latin1').split(' ')[0]), 0) /
+        1e6;
   } catch {
     return NaN;
   }
 }
 
-// Time in which processors were busy for somebody else: what all did, less the server and this script. Time stolen by a host counts.
+// Time in which processors were busy for somebody else: what all did, less the server and this script. Time stolen by a host
+// counts.
 class Watch {
   constructor(server) {
     this.server = server;
@@ -138,7 +150,8 @@ class Watch {
 
   others() {
     try {
-      const [user, nice, system, , , irq, softirq, steal] = readFileSync('/proc/stat', 'latin1').split('\n')[0].split(/\s+/).slice(1).map(Number);
+      const [user, nice, system, , , irq, softirq, steal] =
+          readFileSync('/proc/stat', 'latin1').split('\n')[0].split(/\s+/).slice(1).map(Number);
       return user + nice + system + irq + softirq + steal - processTicks(this.server.process.pid) - processTicks(process.pid);
     } catch {
       return 0;
@@ -152,7 +165,7 @@ class Watch {
 }
 
 // Runs `work` again, a few times, while others use the machine; what was least disturbed counts.
-export async function undisturbed(server, { allowed, tries }, work) {
+export async function undisturbed(server, {allowed, tries}, work) {
   let best;
   for (let attempt = 0; attempt < tries; ++attempt) {
     const watch = new Watch(server);
@@ -160,7 +173,7 @@ export async function undisturbed(server, { allowed, tries }, work) {
     const value = await work(attempt);
     const processor = processor_ms(server.process.pid) - processor_before_ms;
     const foreign = watch.foreign();
-    if (best === undefined || foreign < best.foreign) best = { value, foreign, processor_ms: processor };
+    if (best === undefined || foreign < best.foreign) best = {value, foreign, processor_ms: processor};
     if (best.foreign <= allowed) break;
   }
   return best;
