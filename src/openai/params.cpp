@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
+
+#include "openai/suggest.h"
 
 namespace pocketfleet {
 
@@ -112,7 +115,9 @@ Result<void> ParamReader::finish() {
   for (const auto& item : object_.items()) {
     if (read_.contains(item.key()) || item.value().is_null()) continue;
     const std::string key = item.key().substr(0, 100);
-    return fail(ErrorCode::kUnsupportedParameter, fmt::format("{} is not supported here", name(key)), name(key));
+    const std::vector<std::string_view> known(read_.begin(), read_.end());
+    return fail(ErrorCode::kUnsupportedParameter, fmt::format("{} is not supported here{}", name(key), did_you_mean(key, known)),
+                name(key));
   }
   return {};
 }
