@@ -24,6 +24,9 @@ class Engine {
   // add_special: put the model's BOS/EOS where it wants them. parse_special: text such as <|im_end|> becomes a control token;
   // without it no special token of any kind ever comes out of the text.
   virtual Result<Tokens> tokenize(std::string_view text, bool add_special, bool parse_special) const = 0;
+  // kContextLengthExceeded for a text that certainly has more tokens than the context, found without reading all of a long one;
+  // success says nothing.
+  virtual Result<void> check_length(std::string_view) const { return {}; }
   // The bytes of the tokens; not always whole characters. kInvalidArgument for an id outside the vocabulary.
   virtual Result<std::string> detokenize(std::span<const Token> tokens, bool show_special) const = 0;
 

@@ -23,6 +23,8 @@ namespace {
 
 constexpr size_t kMostLabelTokens = 64;
 constexpr size_t kMostLabels = 512;
+// Texts that are longer than this and than four bytes for each token of the context are looked at before all of them is read.
+constexpr size_t kLongTextBytes = 16'384;
 
 Result<ggml_type> parse_kv_type(const std::string& name) {
   if (name == "f32") return GGML_TYPE_F32;
@@ -72,6 +74,11 @@ class LlamaEngineImpl final : public Engine {
     return vocab_->tokenize(text, add_special, parse_special);
   }
 
+  Result<void> check_length(std::string_view text) const override {
+    PF_CHECK_OK(check_ready());
+    return check_lengths({&text, 1}, "prompt");
+  }
+
   Result<std::string> detokenize(std::span<const Token> tokens, bool show_special) const override {
     PF_CHECK_OK(check_ready());
     return vocab_->detokenize(tokens, show_special);
@@ -79,6 +86,9 @@ class LlamaEngineImpl final : public Engine {
 
   Result<RenderedChat> render_chat(const ChatInput& input) const override {
     PF_CHECK_OK(check_ready());
+    std::vector<std::string_view> texts;
+    for (const ChatMessage& message : input.messages) texts.push_back(message.content);
+    PF_CHECK_OK(check_lengths(texts, "messages"));
     return template_->render(input);
   }
 
@@ -135,7 +145,23 @@ class LlamaEngineImpl final : public Engine {
   }
 
  private:
-  // Once it says ready, vocab_, template_ and scheduler_ stay as they are until the engine is destroyed.
+  // To be called when ready. A text that may be about as long as the context is counted exactly, later.
+  Result<void> check_lengths(std::span<const std::string_view> texts, const char* param) const {
+    const auto limit = static_cast<size_t>(info_.context_tokens);
+    size_t bytes = 0;
+    for (const std::string_view text : texts) bytes += text.size();
+    if (bytes <= std::max(kLongTextBytes, 4 * limit)) return {};
+    size_t count = 0;
+    for (const std::string_view text : texts) count += count <= limit ? vocab_->count_to(text, limit - count) : 0;
+    if (count <= limit) return {};
+    return fail(ErrorCode::kContextLengthExceeded,
+                fmt::format("This model's maximum context length is {} tokens. The prompt has more than {} tokens. Shorten the "
+                            "prompt, or serve with a larger --ctx.",
+                            limit, count),
+                param);
+  }
+
+  // Once it says ready, vocab_, template_, info_ and scheduler_ stay as they are until the engine is destroyed.
   Result<void> check_ready() const {
     switch (state_.load(std::memory_order_acquire)) {
       case EngineState::kReady:

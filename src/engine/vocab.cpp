@@ -11,6 +11,9 @@ namespace pocketfleet {
 namespace {
 
 constexpr size_t kMostTextBytes = 64u << 20;
+constexpr size_t kCountBytes = 4096;
+// What a cut between two pieces of text may add to their tokens.
+constexpr size_t kTokensOfCut = 16;
 
 }  // namespace
 
@@ -83,6 +86,19 @@ Result<Tokens> Vocab::tokenize(std::string_view text, bool add_special, bool par
     if (!found) return tokens;
     start = end;
   }
+}
+
+size_t Vocab::count_to(std::string_view text, size_t limit) const {
+  size_t count = 0;
+  while (!text.empty() && count <= limit) {
+    size_t end = std::min(text.size(), kCountBytes);
+    // Not inside a character, as long as the bytes are characters.
+    while (end < text.size() && end > kCountBytes - 4 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    const auto tokens = tokenize_raw(text.substr(0, end), false, false);
+    if (tokens && tokens->size() > kTokensOfCut) count += tokens->size() - kTokensOfCut;
+    text.remove_prefix(end);
+  }
+  return count;
 }
 
 std::string Vocab::token_bytes(Token token, bool show_special) const {

@@ -18,6 +18,9 @@ class Vocab {
   explicit Vocab(const llama_vocab* vocab);
 
   Result<Tokens> tokenize(std::string_view text, bool add_special, bool parse_special) const;
+  // Counts from the beginning until it is certain that `text` has more than `limit` tokens: a number above `limit`, or one up to
+  // it when the text may fit. Costs what `limit` tokens cost, however long the text is.
+  size_t count_to(std::string_view text, size_t limit) const;
   // kInvalidArgument for an id outside the vocabulary. `show_special`: control tokens as their text, otherwise they are empty.
   Result<std::string> detokenize(std::span<const Token> tokens, bool show_special) const;
   // The bytes that a token stands for when it is written; empty for control tokens. `token` must be inside the vocabulary.

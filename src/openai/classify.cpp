@@ -97,7 +97,8 @@ asio::awaitable<Result<ClassifyResult>> classify(Engine& engine, ProfileSet& pro
       auto prompt = profile_prompt(engine, *result.prepared, piece.text);
       if (!prompt) {
         Error error = prompt.error();
-        if (error.code == ErrorCode::kInvalidArgument) error.param = input_name(index);
+        if (error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kContextLengthExceeded)
+          error.param = input_name(index);
         co_return fail(std::move(error));
       }
       PF_CO_CHECK_OK(check_length(*prompt, index, context_tokens));

@@ -14,6 +14,8 @@ namespace pocketfleet {
 
 namespace {
 
+constexpr size_t kMostTokenizeBytes = 1u << 20;
+
 tl::unexpected<Error> wrong(std::string param, std::string_view what) {
   std::string message = "\"" + param + "\" " + std::string(what);
   return fail(ErrorCode::kInvalidArgument, std::move(message), std::move(param));
@@ -98,6 +100,10 @@ Result<Json> tokenize_answer(const Engine& engine, const Json& body) {
   const auto content = body.find("content");
   if (content == body.end()) return wrong("content", "is missing");
   if (!content->is_string()) return wrong("content", "must be a string");
+  if (const size_t bytes = content->get_ref<const std::string&>().size(); bytes > kMostTokenizeBytes) {
+    return wrong("content", "has " + std::to_string(bytes) + " bytes; at most " + std::to_string(kMostTokenizeBytes) +
+                                " are turned into tokens in one request");
+  }
   PF_TRY(const bool add_special, read_flag(body, "add_special"));
   PF_TRY(const bool parse_special, read_flag(body, "parse_special"));
   PF_TRY(const bool with_pieces, read_flag(body, "with_pieces"));
