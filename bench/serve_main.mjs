@@ -1,5 +1,5 @@
 // Options, the order of the rounds, and the report.
-import {execFileSync} from 'node:child_process';
+import {spawnSync} from 'node:child_process';
 import {existsSync, readdirSync, readFileSync, statSync} from 'node:fs';
 import {cpus, loadavg} from 'node:os';
 import {dirname, join} from 'node:path';
@@ -289,8 +289,9 @@ export async function main(args) {
   }
 
   const rows = report(options, samples);
+  // It goes to standard error.
   const peer_version =
-      execFileSync(options.peer, ['--version'], {encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe']}).trim().split('\n')[0];
+      spawnSync(options.peer, ['--version'], {encoding: 'utf8'}).stderr.split('\n').find((text) => text.startsWith('version'));
   console.log('\n' + JSON.stringify({
     benchmark: 'serve',
     cpu: cpus()[0].model,
