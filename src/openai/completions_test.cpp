@@ -91,6 +91,8 @@ TEST_F(Completions, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_EQ(param({{"prompt", "a"}, {"logprobs", 6}}), "logprobs");
   EXPECT_EQ(param({{"prompt", "a"}, {"logprobs", true}}), "logprobs");
   EXPECT_EQ(param({{"prompt", "a"}, {"grammar", "bad"}}), "grammar");
+  EXPECT_EQ(param({{"prompt", "a"}, {"guided_choice", {"a", "b"}}}), "guided_choice");
+  EXPECT_EQ(param({{"prompt", "a"}, {"structured_outputs", {{"choice", {"a", "b"}}}}}), "structured_outputs.choice");
   EXPECT_EQ(param({{"prompt", "a"}, {"messages", Json::array()}}), "messages");
   EXPECT_EQ(param({{"prompt", std::string(5'000, 'x')}}), "prompt");
   EXPECT_EQ(ask({{"prompt", "a"}, {"best_of", 2}, {"n", 2}})["choices"].size(), 2u);
