@@ -160,7 +160,7 @@ class ToolParser final : public ChatOutputParser {
           }
         }
         previous_ = std::move(message);
-        given_ = text_.size();
+        if (!deltas.empty()) given_ = text_.size();
         return deltas;
       } catch (const std::exception& e) {
         if (partial) return {};
@@ -169,6 +169,8 @@ class ToolParser final : public ChatOutputParser {
       }
     }
     std::vector<ChatDelta> deltas;
+    // What is left of a call that was cut off is no content.
+    if (!previous_.tool_calls.empty()) given_ = text_.size();
     if (given_ < text_.size()) deltas.push_back(content_delta(text_.substr(given_)));
     given_ = text_.size();
     return deltas;
@@ -178,7 +180,7 @@ class ToolParser final : public ChatOutputParser {
   common_chat_msg previous_;
   std::vector<std::string> ids_;
   std::string text_;
-  size_t given_ = 0;  // bytes of text_ that have been read into previous_
+  size_t given_ = 0;  // bytes of text_ up to the last ones that something went out for
   bool broken_ = false;
 };
 

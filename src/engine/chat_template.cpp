@@ -7,7 +7,10 @@
 #include <log.h>
 
 #include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "engine/grammar.h"
 #include "engine/tool_grammar.h"
@@ -19,7 +22,9 @@ namespace {
 // Private-use characters that stand for a taken-out text: open, number, close.
 constexpr std::string_view kOpen = "\xEE\x83\xB0";   // U+E0F0
 constexpr std::string_view kClose = "\xEE\x83\xB1";  // U+E0F1
+constexpr std::string_view kMarkStart = "\xEE\x83";
 constexpr size_t kMostCachedPrefixes = 256;
+constexpr size_t kMostCachedKeyBytes = 1024;
 constexpr const char* kChatMl =
     "{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}";
@@ -32,15 +37,18 @@ class Mask {
   std::string hide(std::string_view text) {
     std::string out;
     size_t start = 0;
+    // Both marks begin alike. The next one is looked for only once the last one is behind, or many specials would cost a search
+    // of the whole rest each.
+    size_t mark_at = text.find(kMarkStart);
     for (;;) {
       auto [at, index] = vocab_.find_special(text, start);
       size_t length = at == std::string_view::npos ? 0 : vocab_.specials()[index].text.size();
-      for (const std::string_view mark : {kOpen, kClose}) {
-        const size_t mark_at = text.find(mark, start);
-        if (mark_at < at) {
-          at = mark_at;
-          length = mark.size();
-        }
+      if (mark_at != std::string_view::npos && mark_at < start) mark_at = text.find(kMarkStart, start);
+      while (mark_at < at && !text.substr(mark_at).starts_with(kOpen) && !text.substr(mark_at).starts_with(kClose))
+        mark_at = text.find(kMarkStart, mark_at + 1);
+      if (mark_at < at) {
+        at = mark_at;
+        length = kOpen.size();
       }
       if (at == std::string_view::npos) break;
       out += text.substr(start, at - start);
@@ -52,9 +60,34 @@ class Mask {
     return out.append(text.substr(start));
   }
 
+  // JSON text: its strings count as they will be read, for a template may print them so and `\u003c` is a `<` there.
+  std::string hide_json(const std::string& text) {
+    if (text.find('\\') == std::string::npos || !parse_json(text)) return hide(text);
+    auto value = nlohmann::ordered_json::parse(text, nullptr, false);
+    const size_t before = masked_.size();
+    hide_strings(value);
+    if (masked_.size() == before) return text;
+    return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+
   std::vector<std::string> take() { return std::move(masked_); }
 
  private:
+  void hide_strings(nlohmann::ordered_json& value) {
+    if (value.is_string()) {
+      value = hide(value.get_ref<const std::string&>());
+    } else if (value.is_array()) {
+      for (auto& item : value) hide_strings(item);
+    } else if (value.is_object()) {
+      auto object = nlohmann::ordered_json::object();
+      for (auto& item : value.items()) {
+        hide_strings(item.value());
+        object[hide(item.key())] = std::move(item.value());
+      }
+      value = std::move(object);
+    }
+  }
+
   const Vocab& vocab_;
   std::vector<std::string> masked_;
 };
@@ -130,6 +163,7 @@ std::string ChatTemplate::Impl::generation_prompt(const std::string& key, const 
     if (const auto found = generation_prompts.find(key); found != generation_prompts.end()) return found->second;
   }
   std::string text = common_chat_template_generation_prompt(*direct, params);
+  if (key.size() > kMostCachedKeyBytes) return text;
   const std::lock_guard lock(mutex);
   if (generation_prompts.size() >= kMostCachedPrefixes) generation_prompts.clear();
   generation_prompts.emplace(key, text);
@@ -166,6 +200,7 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const llama_model* mo
     made->impl_->direct =
         std::make_unique<common_chat_template>(common_chat_templates_source(made->impl_->templates.get()),
                                                piece(llama_vocab_bos(vocab.raw())), piece(llama_vocab_eos(vocab.raw())));
+    made->forgo_direct_where_it_differs();
   } catch (const std::exception& e) {
     if (!made->impl_->templates)
       return fail(ErrorCode::kInvalidModel, fmt::format("the chat template cannot be used: {}", e.what()));
@@ -174,12 +209,31 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const llama_model* mo
   return made;
 }
 
+// The library adds things for some templates, such as the date or trimmed texts; those are always rendered by it.
+void ChatTemplate::forgo_direct_where_it_differs() {
+  ChatInput probe;
+  probe.messages = {{"system", " Be brief. ", {}, {}, {}, {}},
+                    {"user", " one \n", {}, {}, {}, {}},
+                    {"assistant", " two \n", {}, {}, {}, {}},
+                    {"user", " three \n", {}, {}, {}, {}}};
+  for (const bool thinking : {false, true}) {
+    probe.enable_thinking = thinking;
+    const auto fast = apply(probe, false);
+    auto direct = std::move(impl_->direct);
+    const auto whole = apply(probe, false);
+    if (!fast || !whole || fast->params.prompt != whole->params.prompt ||
+        fast->params.generation_prompt != whole->params.generation_prompt)
+      return;
+    impl_->direct = std::move(direct);
+  }
+}
+
 Result<ChatTemplate::Rendered> ChatTemplate::apply(const ChatInput& input, bool for_parser) const {
   Mask mask(vocab_);
   common_chat_templates_inputs inputs;
   for (const ChatMessage& message : input.messages) {
     common_chat_msg made;
-    made.role = message.role;
+    made.role = mask.hide(message.role);
     std::string content = message.content;
     std::string reasoning = message.reasoning;
     if (message.role == "assistant" && reasoning.empty()) {
@@ -197,16 +251,16 @@ Result<ChatTemplate::Rendered> ChatTemplate::apply(const ChatInput& input, bool 
     made.content = mask.hide(content);
     made.reasoning_content = mask.hide(reasoning);
     for (const ToolCall& call : message.tool_calls) {
-      made.tool_calls.push_back({mask.hide(call.name), mask.hide(call.arguments), mask.hide(call.id)});
+      made.tool_calls.push_back({mask.hide(call.name), mask.hide_json(call.arguments), mask.hide(call.id)});
     }
     made.tool_call_id = mask.hide(message.tool_call_id);
     made.tool_name = mask.hide(message.name);
     inputs.messages.push_back(std::move(made));
   }
   for (const ToolDefinition& tool : input.tools) {
-    inputs.tools.push_back({mask.hide(tool.name), mask.hide(tool.description), mask.hide(tool.parameters)});
+    inputs.tools.push_back({mask.hide(tool.name), mask.hide(tool.description), mask.hide_json(tool.parameters)});
   }
-  for (const auto& [key, value] : input.template_kwargs) inputs.chat_template_kwargs[key] = mask.hide(value);
+  for (const auto& [key, value] : input.template_kwargs) inputs.chat_template_kwargs[key] = mask.hide_json(value);
   inputs.tool_choice = input.tool_choice == ToolChoice::kNone       ? COMMON_CHAT_TOOL_CHOICE_NONE
                        : input.tool_choice == ToolChoice::kRequired ? COMMON_CHAT_TOOL_CHOICE_REQUIRED
                                                                     : COMMON_CHAT_TOOL_CHOICE_AUTO;
@@ -249,7 +303,8 @@ Result<ChatTemplate::Rendered> ChatTemplate::apply(const ChatInput& input, bool 
 
 Result<Tokens> ChatTemplate::to_tokens(const std::string& text, const std::vector<std::string>& masked) const {
   if (masked.empty()) return vocab_.tokenize(text, true, true);
-  PF_TRY(Tokens tokens, vocab_.tokenize("", true, true));
+  Tokens tokens;
+  if (llama_vocab_get_add_bos(vocab_.raw())) tokens.push_back(llama_vocab_bos(vocab_.raw()));
   size_t start = 0;
   while (start < text.size()) {
     const auto [at, index] = vocab_.find_special(text, start);
@@ -289,14 +344,16 @@ size_t ChatTemplate::fixed_prefix(const ChatInput& input) const {
   for (const ToolDefinition& tool : input.tools) key += '\1' + tool.name + '\0' + tool.description + '\0' + tool.parameters;
   for (const auto& [name, value] : input.template_kwargs) key += '\2' + name + '\0' + value;
   if (key.size() == 1) return 0;
+  // Two texts with one hash would only get a checkpoint in a useless place.
+  const size_t hash = std::hash<std::string>{}(key);
   {
     const std::lock_guard lock(cache_mutex_);
-    if (const auto found = fixed_prefixes_.find(key); found != fixed_prefixes_.end()) return found->second;
+    if (const auto found = fixed_prefixes_.find(hash); found != fixed_prefixes_.end()) return found->second;
   }
   const size_t length = measure_fixed_prefix(input);
   const std::lock_guard lock(cache_mutex_);
   if (fixed_prefixes_.size() >= kMostCachedPrefixes) fixed_prefixes_.clear();
-  fixed_prefixes_.emplace(std::move(key), length);
+  fixed_prefixes_.emplace(hash, length);
   return length;
 }
 
@@ -308,6 +365,9 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
                 "tools cannot be combined with a constraint on the text; set tool_choice to \"none\"", "response_format");
   }
   PF_TRY(std::string grammar, constraint_to_gbnf(input.constraint));
+  if (tools) {
+    for (const ToolDefinition& tool : input.tools) PF_CHECK_OK(check_tool_schema(tool.parameters));
+  }
   PF_TRY(Rendered rendered, apply(input, tools));
   const common_chat_params& params = rendered.params;
 

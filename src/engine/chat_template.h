@@ -32,6 +32,7 @@ class ChatTemplate {
   struct Impl;
   struct Rendered;
   explicit ChatTemplate(const Vocab& vocab);
+  void forgo_direct_where_it_differs();
   Result<Rendered> apply(const ChatInput& input, bool for_parser) const;
   Result<Tokens> to_tokens(const std::string& text, const std::vector<std::string>& masked) const;
   size_t fixed_prefix(const ChatInput& input) const;
@@ -40,7 +41,7 @@ class ChatTemplate {
   const Vocab& vocab_;
   std::unique_ptr<Impl> impl_;
   mutable std::mutex cache_mutex_;
-  mutable std::unordered_map<std::string, size_t> fixed_prefixes_;  // by everything that stands before the first other message
+  mutable std::unordered_map<size_t, size_t> fixed_prefixes_;  // by a hash of all that stands before the first other message
 };
 
 }  // namespace pocketfleet

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "engine/schema_check.h"
 
 namespace pocketfleet {
 
@@ -19,41 +20,12 @@ tl::unexpected<Error> too_deep(const char* what, const char* param, size_t depth
   return fail(ErrorCode::kInvalidArgument, fmt::format("the {} is nested deeper than {} levels", what, depth), param);
 }
 
-// Numbers that become repetitions in the grammar.
-constexpr const char* kLengthKeys[] = {"minLength", "maxLength", "minItems", "maxItems"};
-
-Result<void> check_schema(const Json& schema, const GrammarLimits& limits) {
-  if (schema.is_array()) {
-    for (const Json& item : schema) PF_CHECK_OK(check_schema(item, limits));
-    return {};
-  }
-  if (!schema.is_object()) return {};
-  for (const char* key : kLengthKeys) {
-    const auto found = schema.find(key);
-    if (found == schema.end() || !found->is_number()) continue;
-    if (found->is_number_float() || found->get<double>() < 0 || found->get<double>() > static_cast<double>(limits.repeat)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{} must be a whole number from 0 to {} to be enforced", key, limits.repeat), "json_schema");
-    }
-  }
-  if (const auto ref = schema.find("$ref");
-      ref != schema.end() && ref->is_string() && !ref->get_ref<const std::string&>().starts_with("#")) {
-    return fail(ErrorCode::kInvalidArgument, "only references inside the schema (\"#/...\") are followed", "json_schema");
-  }
-  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string()) {
-    const auto converted = regex_to_gbnf(pattern->get_ref<const std::string&>(), limits);
-    if (!converted) return fail(ErrorCode::kInvalidArgument, "pattern: " + converted.error().message, "json_schema");
-  }
-  for (const auto& item : schema.items()) PF_CHECK_OK(check_schema(item.value(), limits));
-  return {};
-}
-
 Result<std::string> schema_to_gbnf(const std::string& text, const GrammarLimits& limits) {
   auto parsed = parse_json(text, {limits.depth, limits.text_bytes});
   if (!parsed) return fail(ErrorCode::kInvalidArgument, parsed.error().message, "json_schema");
   if (!parsed->is_object() && !parsed->is_boolean())
     return fail(ErrorCode::kInvalidArgument, "a JSON schema must be an object", "json_schema");
-  PF_CHECK_OK(check_schema(*parsed, limits));
+  PF_CHECK_OK(check_schema(*parsed, true, limits));
   try {
     return json_schema_to_grammar(common_json::parse(text), true);
   } catch (const std::exception& e) {
@@ -100,6 +72,8 @@ Result<void> check_gbnf(std::string_view grammar, const GrammarLimits& limits) {
     } else if (c == '{') {
       size_t most = 0;
       size_t number = 0;
+      size_t least = 0;
+      bool second = false;
       for (++at; at < grammar.size() && grammar[at] != '}'; ++at) {
         if (grammar[at] >= '0' && grammar[at] <= '9') {
           number = number * 10 + static_cast<size_t>(grammar[at] - '0');
@@ -109,8 +83,17 @@ Result<void> check_gbnf(std::string_view grammar, const GrammarLimits& limits) {
           }
           most = std::max(most, number);
         } else {
+          if (grammar[at] == ',') {
+            least = number;
+            second = true;
+          }
           number = 0;
         }
+      }
+      // llama.cpp would count from the larger one to the smaller one for ever.
+      if (second && at > 0 && grammar[at - 1] != ',' && number < least) {
+        return fail(ErrorCode::kInvalidArgument, fmt::format("a repetition has a minimum of {}, above its maximum", least),
+                    "grammar");
       }
       group.back() += last.back() * most;
       last.back() *= std::max<size_t>(most, 1);
@@ -171,7 +154,9 @@ Result<std::string> constraint_to_gbnf(const Constraint& constraint, const Gramm
   // A grammar that came out of a schema is larger than the schema.
   GrammarLimits produced = limits;
   if (constraint.kind != ConstraintKind::kGrammar) produced.text_bytes *= 16;
-  PF_CHECK_OK(check_gbnf(grammar, produced));
+  auto checked = check_gbnf(grammar, produced);
+  if (checked) checked = check_gbnf_cost(grammar, produced);
+  if (!checked) return fail(ErrorCode::kInvalidArgument, checked.error().message, constraint_param(constraint.kind));
   return grammar;
 }
 

@@ -14,6 +14,18 @@ constexpr size_t kMostTextBytes = 64u << 20;
 constexpr size_t kCountBytes = 4096;
 // What a cut between two pieces of text may add to their tokens.
 constexpr size_t kTokensOfCut = 16;
+// llama.cpp splits text with std::regex for many vocabularies, which uses stack for each character of a match and overflows it
+// on a word of 200,000; others take quadratic time. No real text has such words, so cutting them costs nothing.
+constexpr size_t kLongestRun = 8192;
+
+bool is_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+size_t character_bytes(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
 
 }  // namespace
 
@@ -23,7 +35,9 @@ Vocab::Vocab(const llama_vocab* vocab) : vocab_(vocab), size_(llama_vocab_n_toke
     const auto attributes = static_cast<unsigned>(llama_vocab_get_attr(vocab, token));
     if ((attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN)) == 0) continue;
     const char* text = llama_vocab_get_text(vocab, token);
-    if (text != nullptr && text[0] != '\0') specials_.push_back({text, token});
+    if (text == nullptr || text[0] == '\0') continue;
+    // Runs of white space are ordinary text that some vocabularies list as user-defined; the model knows indented text by them.
+    if (std::string_view(text).find_first_not_of(" \t\r\n") != std::string_view::npos) specials_.push_back({text, token});
   }
   std::stable_sort(specials_.begin(), specials_.end(),
                    [](const Special& a, const Special& b) { return a.text.size() > b.text.size(); });
@@ -71,21 +85,83 @@ Result<Tokens> Vocab::tokenize_raw(std::string_view text, bool add_special, bool
   }
 }
 
-Result<Tokens> Vocab::tokenize(std::string_view text, bool add_special, bool parse_special) const {
-  if (parse_special) return tokenize_raw(text, add_special, true);
-  // Special texts are broken inside, so that no piece holds a whole one; llama.cpp would find user-defined ones in any case.
+// Where plain text must be cut so that no piece holds a whole special text and none is one endless word. Sorted.
+std::vector<size_t> Vocab::cuts(std::string_view text) const {
+  std::vector<size_t> cuts;
+  for (size_t start = 0;;) {
+    const auto [at, index] = find_special(text, start);
+    if (at == std::string_view::npos) break;
+    // Behind the first character and not inside one, or its bytes would be lost. One character alone cannot be cut.
+    start = at + character_bytes(text[at]);
+    if (start < at + specials_[index].text.size()) cuts.push_back(start);
+  }
+  const size_t specials = cuts.size();
+  size_t run = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (at > 0 && is_space(text[at]) != is_space(text[at - 1])) run = 0;
+    if (++run > kLongestRun && (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80) {
+      cuts.push_back(at);
+      run = 1;
+    }
+  }
+  std::inplace_merge(cuts.begin(), cuts.begin() + static_cast<std::ptrdiff_t>(specials), cuts.end());
+  return cuts;
+}
+
+bool Vocab::has_long_run(std::string_view text) {
+  size_t run = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    run = at > 0 && is_space(text[at]) == is_space(text[at - 1]) ? run + 1 : 1;
+    if (run > kLongestRun) return true;
+  }
+  return false;
+}
+
+// A piece that goes on where another ended. SentencePiece vocabularies put a space before every text, here behind a line's end.
+Result<Tokens> Vocab::tokenize_more(std::string_view piece) const {
+  if (llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_SPM) {
+    PF_TRY(const Tokens head, tokenize_raw("\n", false, false));
+    PF_TRY(Tokens tokens, tokenize_raw("\n" + std::string(piece), false, false));
+    if (tokens.size() >= head.size() && std::equal(head.begin(), head.end(), tokens.begin())) {
+      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(head.size()));
+      return tokens;
+    }
+  }
+  return tokenize_raw(piece, false, false);
+}
+
+Result<Tokens> Vocab::tokenize_plain(std::string_view text) const {
   Tokens tokens;
   size_t start = 0;
-  for (;;) {
-    const auto [at, index] = find_special(text, start);
-    const bool found = at != std::string_view::npos;
-    // A special text of one byte cannot be broken; it is then an ordinary character of the model's.
-    const size_t end = found ? at + std::max<size_t>(1, specials_[index].text.size() / 2) : text.size();
-    PF_TRY(const Tokens piece, tokenize_raw(text.substr(start, end - start), add_special && start == 0, false));
-    tokens.insert(tokens.end(), piece.begin(), piece.end());
-    if (!found) return tokens;
+  std::vector<size_t> ends = cuts(text);
+  ends.push_back(text.size());
+  for (const size_t end : ends) {
+    if (end == start) continue;
+    const std::string_view piece = text.substr(start, end - start);
+    PF_TRY(const Tokens made, start == 0 ? tokenize_raw(piece, false, false) : tokenize_more(piece));
+    tokens.insert(tokens.end(), made.begin(), made.end());
     start = end;
   }
+  return tokens;
+}
+
+Result<Tokens> Vocab::tokenize(std::string_view text, bool add_special, bool parse_special) const {
+  if (text.size() > kMostTextBytes) return tokenize_raw(text, add_special, parse_special);
+  const bool whole = parse_special ? !has_long_run(text) : cuts(text).empty();
+  if (whole) return tokenize_raw(text, add_special, parse_special);
+  Tokens tokens;
+  if (add_special && llama_vocab_get_add_bos(vocab_)) tokens.push_back(llama_vocab_bos(vocab_));
+  for (size_t start = 0; start < text.size();) {
+    const auto [at, index] = parse_special ? find_special(text, start) : std::pair{std::string_view::npos, size_t{0}};
+    const size_t end = std::min(at, text.size());
+    PF_TRY(const Tokens plain, tokenize_plain(text.substr(start, end - start)));
+    tokens.insert(tokens.end(), plain.begin(), plain.end());
+    if (at == std::string_view::npos) break;
+    tokens.push_back(specials_[index].token);
+    start = at + specials_[index].text.size();
+  }
+  if (add_special && llama_vocab_get_add_eos(vocab_)) tokens.push_back(llama_vocab_eos(vocab_));
+  return tokens;
 }
 
 size_t Vocab::count_to(std::string_view text, size_t limit) const {

@@ -44,6 +44,10 @@ class Vocab {
   std::pair<size_t, size_t> find_special(std::string_view text, size_t from) const;
 
  private:
+  std::vector<size_t> cuts(std::string_view text) const;
+  static bool has_long_run(std::string_view text);
+  Result<Tokens> tokenize_more(std::string_view piece) const;
+  Result<Tokens> tokenize_plain(std::string_view text) const;
   Result<Tokens> tokenize_raw(std::string_view text, bool add_special, bool parse_special) const;
 
   const llama_vocab* vocab_;
