@@ -302,6 +302,22 @@ TEST_F(LlamaEngine, APromptLongerThanTheContextIsRefusedWithBothCounts) {
   EXPECT_NE(refused.error().message.find("512"), std::string::npos);
 }
 
+// C-31: what a caller pays nothing for costs us little: only as much is read as shows that the text cannot fit.
+TEST_F(LlamaEngine, ATextOfAMegabyteIsRefusedWithoutReadingAllOfIt) {
+  for (const std::string& text : {std::string(1 << 20, 'x'), std::string(1 << 20, '\xff')}) {
+    const auto refused = engine_->check_length(text);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kContextLengthExceeded);
+    EXPECT_NE(refused.error().message.find("more than"), std::string::npos);
+    ChatInput input;
+    input.messages.push_back({"user", text, {}, {}, {}, {}});
+    const auto chat = engine_->render_chat(input);
+    ASSERT_FALSE(chat);
+    EXPECT_EQ(chat.error().param, "messages");
+  }
+  EXPECT_TRUE(engine_->check_length("short"));
+}
+
 // C-37: the work of a caller who has gone stops at once.
 TEST_F(LlamaEngine, ACallerWhoGoesStopsItsStream) {
   auto made = request("I am going to", -1);

@@ -113,6 +113,23 @@ export function confusion(samples, levels) {
   return counts;
 }
 
+// What a refusal may take and how much memory may grow; builds with sanitizers are allowed more of both.
+const sanitized = process.env.POCKETFLEET_SANITIZED === '1';
+export const soon_ms = sanitized ? 2_000 : 50;
+export const growth_kb = (64 << 10) * (sanitized ? 8 : 1);
+
+// Asks so many times; the last answer and the shortest time, since the machine may be busy with others.
+export async function fastest(times, ask) {
+  let ms = Infinity;
+  let answer;
+  for (let round = 0; round < times; ++round) {
+    const start = performance.now();
+    answer = await ask();
+    ms = Math.min(ms, performance.now() - start);
+  }
+  return { answer, ms };
+}
+
 // Runs `work` over `items`, so many at a time.
 export async function mapLimit(items, limit, work) {
   const results = new Array(items.length);
