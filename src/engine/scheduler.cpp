@@ -48,6 +48,21 @@ Result<void> check_prompt(const Tokens& tokens, int context_tokens, int wanted_t
 
 }  // namespace
 
+Result<void> Scheduler::check_room() {
+  if (stopping_) return fail(ErrorCode::kUnavailable, "the server is stopping");
+  if (waiting_requests_ >= options_.queue_limit) {
+    ++published_.rejected;
+    const double speed = std::max(published_.read_tokens_per_s, 1.0);
+    const int retry = std::clamp(static_cast<int>(static_cast<double>(queued_tokens_) / speed) + 1, 1, kMostRetryAfter_s);
+    return fail(
+        Error{ErrorCode::kQueueFull,
+              fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
+              {},
+              retry});
+  }
+  return {};
+}
+
 Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<GenerateSink> sink) {
   // At least one token must fit behind the prompt; a max_tokens that reaches past the end of the context is cut there.
   PF_CHECK_OK(check_prompt(request.prompt.tokens, runtime_.info().context_tokens, 1));
@@ -62,17 +77,7 @@ Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<Generate
   item->sink = std::move(sink);
 
   const std::lock_guard lock(mutex_);
-  if (stopping_) return fail(ErrorCode::kUnavailable, "the server is stopping");
-  if (waiting_requests_ >= options_.queue_limit) {
-    ++published_.rejected;
-    const double speed = std::max(published_.read_tokens_per_s, 1.0);
-    const int retry = std::clamp(static_cast<int>(static_cast<double>(queued_tokens_) / speed) + 1, 1, kMostRetryAfter_s);
-    return fail(
-        Error{ErrorCode::kQueueFull,
-              fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
-              {},
-              retry});
-  }
+  PF_CHECK_OK(check_room());
   ++waiting_requests_;
   queued_tokens_ += static_cast<int64_t>(item->prompt.tokens.size());
   inbox_.push_back(std::move(item));
@@ -97,17 +102,7 @@ Result<void> Scheduler::submit(ScoreRequest request, std::shared_ptr<ScoreSink> 
   job->submitted_ms = clock_.now_ms();
 
   const std::lock_guard lock(mutex_);
-  if (stopping_) return fail(ErrorCode::kUnavailable, "the server is stopping");
-  if (waiting_requests_ >= options_.queue_limit) {
-    ++published_.rejected;
-    const double speed = std::max(published_.read_tokens_per_s, 1.0);
-    const int retry = std::clamp(static_cast<int>(static_cast<double>(queued_tokens_) / speed) + 1, 1, kMostRetryAfter_s);
-    return fail(
-        Error{ErrorCode::kQueueFull,
-              fmt::format("{} requests are waiting, which is all the queue holds; try again in {} s", waiting_requests_, retry),
-              {},
-              retry});
-  }
+  PF_CHECK_OK(check_room());
   ++waiting_requests_;
   queued_tokens_ += tokens;
   score_inbox_.push_back(std::move(job));

@@ -53,6 +53,7 @@ class Scheduler {
   using Items = std::list<std::unique_ptr<Item>>;
 
   // Taking in and letting go.
+  Result<void> check_room();  // of the queue; mutex_ is held
   void take_inbox();
   void drop_gone();
   void finish(Item& item, const Error& error);
