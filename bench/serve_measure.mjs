@@ -17,6 +17,7 @@ export class Numbers {
 
 // Ids of ordinary tokens of the qwen35 vocabulary.
 const tokens = (numbers, count) => Array.from({length: count}, () => 300 + numbers.below(90_000));
+const kLetter = 64;  // 'a'
 const words = (numbers, count) => Array.from({length: count}, () => numbers.below(1_000_000).toString(36)).join(' ');
 
 // One token is written after `count` tokens of prompt that no earlier request shares a beginning with.
@@ -31,13 +32,15 @@ export async function firstToken(server, numbers, count) {
 }
 
 // `chats` chats at once, each writing `written` tokens after a short prompt: tokens per second from the first byte sent to the
-// last read.
+// last read. A bias makes every token the same letter: random weights write broken characters, at which the peer's parser of chats
+// ends the answer with an error.
 export async function writing(server, numbers, chats, written) {
   const bodies = Array.from({length: chats}, () => ({
                                                messages: [{role: 'user', content: words(numbers, 2)}],
                                                max_tokens: written,
                                                temperature: 0,
                                                ignore_eos: true,
+                                               logit_bias: {[kLetter]: 100},
                                                chat_template_kwargs: {enable_thinking: false},
                                              }));
   const started_ms = performance.now();

@@ -116,6 +116,7 @@ export class Server {
     if (answer.status !== 200) throw new Error(`${this.side}: ${path} answered ${answer.status}: ${answer.text.slice(0, 500)}`);
     const usage = events.findLast((event) => event.usage)?.usage;
     const timings = events.findLast((event) => event.timings)?.timings;
+    if (!usage) throw new Error(`${this.side}: ${path} ended its stream without usage: ${answer.text.slice(-500)}`);
     return {started_ms, first_ms, total_ms: performance.now() - started_ms, usage, timings};
   }
 }
