@@ -212,6 +212,41 @@ TEST_F(GrammarTest, BiasesPenaltiesAndSeedsWork) {
   for (int index = 0; index < 8; ++index) EXPECT_EQ(*one.sample(flat.data()), *two.sample(flat.data()));
 }
 
+TEST_F(GrammarTest, WhatIsForbiddenIsNotWrittenEvenWhereNothingElseIsLikely) {
+  std::vector<float> logits(static_cast<size_t>(vocab_->size()), -INFINITY);
+  logits[100] = 10;
+  for (const Token end : vocab_->end_tokens()) logits[static_cast<size_t>(end)] = 20;
+  for (const float temperature : {0.0f, 1.0f}) {
+    SamplingParams params;
+    params.temperature = temperature;
+    Sampler goes_on(*vocab_, params, nullptr, {}, true);
+    EXPECT_EQ(*goes_on.sample(logits.data()), 100);
+    Sampler ends(*vocab_, params, nullptr, {});
+    EXPECT_TRUE(vocab_->is_end_of_generation(*ends.sample(logits.data())));
+    params.logit_bias = {{100, -100.0f}};
+    Sampler stuck(*vocab_, params, nullptr, {}, true);
+    EXPECT_FALSE(stuck.sample(logits.data()));
+  }
+}
+
+TEST_F(GrammarTest, TopPWithoutTopKNeverWritesWhatLiesOutsideTheNucleus) {
+  std::vector<float> logits(static_cast<size_t>(vocab_->size()), 0.0f);
+  logits[100] = 12;  // 87 % and 12 %; all others together have the rest
+  logits[200] = 10;
+  SamplingParams params;
+  params.top_p = 0.95f;
+  params.seed = 3;
+  Sampler sampler(*vocab_, params, nullptr, {});
+  int seen[2] = {0, 0};
+  for (int index = 0; index < 200; ++index) {
+    const Token token = *sampler.sample(logits.data());
+    ASSERT_TRUE(token == 100 || token == 200) << token;
+    ++seen[token == 100 ? 0 : 1];
+  }
+  EXPECT_GT(seen[0], seen[1]);
+  EXPECT_GT(seen[1], 5);
+}
+
 TEST_F(GrammarTest, LogprobsAreThoseOfTheWholeVocabularyAndSumToOne) {
   std::vector<float> logits(static_cast<size_t>(vocab_->size()), 0.0f);
   logits[100] = 3;

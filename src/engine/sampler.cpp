@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/ids.h"
+#include "engine/candidates.h"
 
 namespace pocketfleet {
 
@@ -21,34 +22,40 @@ bool uses_penalties(const SamplingParams& params) {
 }  // namespace
 
 Sampler::Sampler(const Vocab& vocab, const SamplingParams& params, std::shared_ptr<const LlamaFormat> format,
-                 const Tokens& prompt)
+                 const Tokens& prompt, bool ignore_eos)
     : vocab_(vocab), format_(std::move(format)) {
   const int size = vocab.size();
-  plain_greedy_ = params.temperature <= 0 && !uses_penalties(params) && params.logit_bias.empty();
-  llama_sampler_chain_params chain_params = llama_sampler_chain_default_params();
-  chain_params.no_perf = true;
-  chain_.reset(llama_sampler_chain_init(chain_params));
-  if (!params.logit_bias.empty()) {
-    std::vector<llama_logit_bias> bias;
-    for (const auto& [token, value] : params.logit_bias) {
-      // OpenAI's -100 is a ban.
-      if (token >= 0 && token < size) bias.push_back({token, value <= -100.0f ? -INFINITY : value});
-    }
-    llama_sampler_chain_add(chain_.get(), llama_sampler_init_logit_bias(size, static_cast<int32_t>(bias.size()), bias.data()));
+  plain_greedy_ = params.temperature <= 0 && !uses_penalties(params);
+  for (const auto& [token, value] : params.logit_bias) {
+    // OpenAI's -100 is a ban.
+    if (token >= 0 && token < size) bias_.emplace_back(token, value <= -100.0f ? -INFINITY : value);
+  }
+  if (ignore_eos) {
+    for (const Token end : vocab.end_tokens()) bias_.emplace_back(end, -INFINITY);
   }
   if (uses_penalties(params)) {
     const int window = params.penalty_window < 0 ? static_cast<int>(prompt.size()) + 65'536 : params.penalty_window;
-    llama_sampler* penalties =
-        llama_sampler_init_penalties(size, window, params.repeat_penalty, params.frequency_penalty, params.presence_penalty);
-    llama_sampler_chain_add(chain_.get(), penalties);
+    penalties_.reset(
+        llama_sampler_init_penalties(size, window, params.repeat_penalty, params.frequency_penalty, params.presence_penalty));
     const size_t seen = std::min(prompt.size(), static_cast<size_t>(window));
-    for (size_t index = prompt.size() - seen; index < prompt.size(); ++index) llama_sampler_accept(penalties, prompt[index]);
+    for (size_t index = prompt.size() - seen; index < prompt.size(); ++index)
+      llama_sampler_accept(penalties_.get(), prompt[index]);
   }
+  llama_sampler_chain_params chain_params = llama_sampler_chain_default_params();
+  chain_params.no_perf = true;
+  chain_.reset(llama_sampler_chain_init(chain_params));
   if (params.temperature <= 0) {
     llama_sampler_chain_add(chain_.get(), llama_sampler_init_greedy());
   } else {
     if (params.top_k > 0) llama_sampler_chain_add(chain_.get(), llama_sampler_init_top_k(params.top_k));
-    if (params.top_p < 1.0f) llama_sampler_chain_add(chain_.get(), llama_sampler_init_top_p(params.top_p, 1));
+    if (params.top_p < 1.0f) {
+      if (params.top_k > 0) {
+        llama_sampler_chain_add(chain_.get(), llama_sampler_init_top_p(params.top_p, 1));
+      } else {
+        // llama.cpp's would sort the whole vocabulary.
+        nucleus_ = params.top_p;
+      }
+    }
     if (params.min_p > 0.0f) llama_sampler_chain_add(chain_.get(), llama_sampler_init_min_p(params.min_p, 1));
     llama_sampler_chain_add(chain_.get(), llama_sampler_init_temp(params.temperature));
     llama_sampler_chain_add(chain_.get(), llama_sampler_init_dist(params.seed.value_or(LLAMA_DEFAULT_SEED)));
@@ -59,24 +66,32 @@ Sampler::Sampler(const Vocab& vocab, const SamplingParams& params, std::shared_p
 
 Sampler::~Sampler() = default;
 
-void Sampler::fill(const float* logits) {
-  candidates_.resize(static_cast<size_t>(vocab_.size()));
-  for (Token token = 0; token < vocab_.size(); ++token) candidates_[static_cast<size_t>(token)] = {token, logits[token], 0.0f};
+const float* Sampler::with_bias(const float* logits) {
+  if (bias_.empty()) return logits;
+  biased_.assign(logits, logits + vocab_.size());
+  for (const auto& [token, value] : bias_) biased_[static_cast<size_t>(token)] += value;
+  return biased_.data();
 }
 
 Token Sampler::choose(const float* logits, bool with_grammar) {
-  if (plain_greedy_ && !with_grammar) {
-    return static_cast<Token>(std::max_element(logits, logits + vocab_.size()) - logits);
-  }
-  fill(logits);
+  const auto size = static_cast<size_t>(vocab_.size());
+  logits = with_bias(logits);
+  if (plain_greedy_ && !with_grammar) return largest_logit(logits, size);
+  candidates_.resize(size);
+  for (size_t index = 0; index < size; ++index) candidates_[index] = {static_cast<Token>(index), logits[index], 0.0f};
   llama_token_data_array array{candidates_.data(), candidates_.size(), -1, false};
-  if (with_grammar) {
-    llama_sampler_apply(grammar_.get(), &array);
-    // Without this a refused token with a large bias could come back.
+  if (with_grammar) llama_sampler_apply(grammar_.get(), &array);
+  if (with_grammar || !bias_.empty()) {
+    // What is forbidden must not come back, not even when nothing else is left.
     const auto end =
         std::remove_if(array.data, array.data + array.size, [](const llama_token_data& d) { return d.logit == -INFINITY; });
     array.size = static_cast<size_t>(end - array.data);
     if (array.size == 0) return -1;
+  }
+  if (penalties_) llama_sampler_apply(penalties_.get(), &array);
+  if (nucleus_ < 1.0f) {
+    array.size = keep_nucleus(array.data, array.size, nucleus_);
+    array.sorted = true;
   }
   llama_sampler_apply(chain_.get(), &array);
   if (array.selected < 0 || array.selected >= static_cast<int64_t>(array.size)) return -1;
@@ -91,6 +106,7 @@ bool Sampler::grammar_allows(Token token) {
 }
 
 void Sampler::accept(Token token) {
+  if (penalties_) llama_sampler_accept(penalties_.get(), token);
   llama_sampler_accept(chain_.get(), token);
   if (!grammar_) return;
   if (grammar_on_) {

@@ -16,8 +16,9 @@ namespace pocketfleet {
 
 class Sampler {
  public:
-  // `prompt`: its last tokens count for penalties. `format` may be null.
-  Sampler(const Vocab& vocab, const SamplingParams& params, std::shared_ptr<const LlamaFormat> format, const Tokens& prompt);
+  // `prompt`: its last tokens count for penalties. `format` may be null. `ignore_eos`: no token that ends an answer is chosen.
+  Sampler(const Vocab& vocab, const SamplingParams& params, std::shared_ptr<const LlamaFormat> format, const Tokens& prompt,
+          bool ignore_eos = false);
   ~Sampler();
 
   // `logits`: one row, as long as the vocabulary; not changed. The token is taken as written.
@@ -28,17 +29,21 @@ class Sampler {
 
  private:
   Token choose(const float* logits, bool with_grammar);
-  void fill(const float* logits);
+  const float* with_bias(const float* logits);
   bool grammar_allows(Token token);
   void accept(Token token);
 
   const Vocab& vocab_;
   bool plain_greedy_;
-  SamplerPtr chain_;  // ends with a selecting sampler
+  float nucleus_ = 1.0f;  // top-p, where no top-k goes before it; 1: off
+  std::vector<std::pair<Token, float>> bias_;
+  SamplerPtr penalties_;  // may be null
+  SamplerPtr chain_;      // ends with a selecting sampler
   SamplerPtr grammar_;
   std::shared_ptr<const LlamaFormat> format_;
   std::string before_grammar_;  // text written so far, while the grammar waits for the end of the reasoning
   bool grammar_on_ = false;
+  std::vector<float> biased_;
   std::vector<llama_token_data> candidates_;
 };
 

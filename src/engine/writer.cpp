@@ -1,18 +1,14 @@
 #include "engine/writer.h"
 
-#include <cmath>
-#include <vector>
-
 namespace pocketfleet {
 
 Writer::Writer(const Vocab& vocab, const GenerateRequest& request, std::shared_ptr<const LlamaFormat> format,
                const Tokens& prompt)
     : vocab_(vocab),
       format_(std::move(format)),
-      sampler_(vocab, request.sampling, format_, prompt),
+      sampler_(vocab, request.sampling, format_, prompt, request.ignore_eos),
       text_(request.stop),
       max_tokens_(request.max_tokens),
-      ignore_eos_(request.ignore_eos),
       top_logprobs_(request.top_logprobs) {}
 
 Result<std::unique_ptr<Writer>> Writer::create(const Vocab& vocab, const GenerateRequest& request, const Tokens& prompt) {
@@ -26,12 +22,6 @@ Result<std::unique_ptr<Writer>> Writer::create(const Vocab& vocab, const Generat
 
 Result<Writer::Step> Writer::write(const float* logits, bool context_full) {
   Step step;
-  std::vector<float> without_end;
-  if (ignore_eos_) {
-    without_end.assign(logits, logits + vocab_.size());
-    for (const Token end : vocab_.end_tokens()) without_end[static_cast<size_t>(end)] = -INFINITY;
-    logits = without_end.data();
-  }
   PF_TRY(last_, sampler_.sample(logits));
   ++written_;
   if (vocab_.is_end_of_generation(last_)) {

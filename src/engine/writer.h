@@ -35,7 +35,6 @@ class Writer {
   Sampler sampler_;
   TextStream text_;
   int max_tokens_;
-  bool ignore_eos_;
   int top_logprobs_;
   Token last_ = -1;
   int written_ = 0;
