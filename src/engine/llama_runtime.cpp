@@ -150,6 +150,13 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
                 fmt::format("no context of {} tokens x {} slots could be made: {}. Try a smaller --ctx or fewer --slots.",
                             per_request, options.slots, t_last_error));
   }
+  llama_set_abort_callback(
+      runtime->context_.get(),
+      [](void* data) {
+        const auto* give_up = static_cast<const LlamaRuntime*>(data)->give_up_;
+        return give_up != nullptr && *give_up && (*give_up)();
+      },
+      runtime.get());
   runtime->memory_ = llama_get_memory(runtime->context_.get());
   runtime->cells_ = llama_n_ctx(runtime->context_.get());
   runtime->can_cut_ = !recurrent && llama_model_n_swa(model) == 0;
@@ -189,10 +196,13 @@ int LlamaRuntime::batch_add(Token token, int position, int sequence, bool want_l
   return row;
 }
 
-Result<void> LlamaRuntime::decode() {
+Result<void> LlamaRuntime::decode(const std::function<bool()>& give_up) {
   t_last_error.clear();
+  give_up_ = &give_up;
   const int32_t code = llama_decode(context_.get(), batch_);
+  give_up_ = nullptr;
   if (code == 0) return {};
+  if (code == 2) return fail(ErrorCode::kCancelled, "the batch was given up");
   if (code == 1) return fail(ErrorCode::kOutOfMemory, "the KV cache has no room for the batch");
   return fail(ErrorCode::kInternal, fmt::format("llama_decode gave {}: {}", code, t_last_error));
 }

@@ -51,8 +51,9 @@ class LlamaRuntime {
   void batch_clear();
   int batch_size() const { return batch_.n_tokens; }
   int batch_add(Token token, int position, int sequence, bool want_logits);
-  // Runs the batch. kOutOfMemory when the KV cache has no room for it: then nothing was changed.
-  Result<void> decode();
+  // Runs the batch. kOutOfMemory when the KV cache has no room for it: then nothing was changed. `give_up` is asked many times
+  // meanwhile; once it says true, the call ends with kCancelled, and the sequences of the batch can only be dropped.
+  Result<void> decode(const std::function<bool()>& give_up = {});
   const float* logits(int row) const;
 
   // Sequences.
@@ -81,6 +82,7 @@ class LlamaRuntime {
   const llama_vocab* vocab_ = nullptr;
   llama_memory_t memory_ = nullptr;
   llama_batch batch_{};
+  const std::function<bool()>* give_up_ = nullptr;  // of the decode() that runs
   ModelInfo info_;
   int sequences_ = 0;
   size_t cells_ = 0;

@@ -141,15 +141,16 @@ void Scheduler::take_inbox() {
   }
 }
 
+bool Scheduler::gone(const Item& item, int64_t now_ms) const {
+  return item.cancel.cancelled() || (item.deadline_ms > 0 && now_ms >= item.deadline_ms);
+}
+
 void Scheduler::drop_gone() {
   const int64_t now_ms = clock_.now_ms();
-  const auto gone = [&](const Item& item) {
-    return item.cancel.cancelled() || (item.deadline_ms > 0 && now_ms >= item.deadline_ms);
-  };
   for (Items* items : {&waiting_, &active_}) {
     for (auto it = items->begin(); it != items->end();) {
       Item& item = **it;
-      if (gone(item)) {
+      if (gone(item, now_ms)) {
         finish(item, gone_error(item.cancel, item.deadline_ms, now_ms));
         it = items->erase(it);
       } else {

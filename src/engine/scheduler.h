@@ -3,6 +3,7 @@
 // the only one that touches the runtime. Every accepted job ends in exactly one on_done(). The queue is bounded.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <list>
@@ -27,7 +28,7 @@ struct SchedulerOptions {
   size_t checkpoint_gain_tokens = 16;  // a fixed part shorter than this is not worth a checkpoint
   size_t turn_gain_tokens = 256;       // the same for the end of a chat turn, which fewer requests go on from
   int64_t stream_gap_ms = 250;
-  int64_t chunk_ms = 2'000;
+  int64_t chunk_ms = 10'000;
 };
 
 class Scheduler {
@@ -55,6 +56,7 @@ class Scheduler {
   // Taking in and letting go.
   Result<void> check_room();  // of the queue; mutex_ is held
   void take_inbox();
+  bool gone(const Item& item, int64_t now_ms) const;
   void drop_gone();
   void finish(Item& item, const Error& error);
   void finish_generate(Item& item, FinishReason reason);
@@ -79,6 +81,7 @@ class Scheduler {
   void add_paths(std::vector<Fork>& forks);
   void add_chunks();
   bool run_batch();
+  bool nobody_waits_for_batch() const;
   void deliver_streams();
   void deliver_paths(const std::vector<Fork>& forks);
   void deliver_chunks();
@@ -98,7 +101,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Item>> inbox_;
   std::deque<std::shared_ptr<ScoreJob>> score_inbox_;
   size_t waiting_requests_ = 0;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};  // written under the mutex
   EngineCounters published_;
   int running_ = 0;
   int64_t queued_tokens_ = 0;

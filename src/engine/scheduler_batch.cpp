@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "base/log.h"
 #include "engine/scheduler_items.h"
@@ -97,14 +98,27 @@ void Scheduler::add_chunks() {
   }
 }
 
+// Asked by the model between two operations.
+bool Scheduler::nobody_waits_for_batch() const {
+  if (stopping_) return true;
+  const int64_t now_ms = clock_.now_ms();
+  return std::all_of(active_.begin(), active_.end(), [&](const auto& item) { return gone(*item, now_ms); });
+}
+
 bool Scheduler::run_batch() {
   batch_started_us_ = now_us();
-  auto done = runtime_.decode();
+  const std::function<bool()> give_up = [this] { return nobody_waits_for_batch(); };
+  auto done = runtime_.decode(give_up);
   if (!done && done.error().code == ErrorCode::kOutOfMemory && !residents_.empty()) {
     // Prefixes that are kept for others give way first.
     for (auto& item : active_) item->resident = nullptr;
     drop_idle_residents(true);
-    done = runtime_.decode();
+    done = runtime_.decode(give_up);
+  }
+  if (!done && done.error().code == ErrorCode::kCancelled) {
+    // What stands in the sequences now is not known, and nobody is there who could go on from it.
+    if (!stopping_) drop_gone();
+    return false;
   }
   if (!done) {
     log_error("batch_failed", {{"reason", done.error().message}, {"tokens", runtime_.batch_size()}});
@@ -132,7 +146,10 @@ void Scheduler::turn() {
   add_chunks();
   if (runtime_.batch_size() == 0) return;
   if (!run_batch()) {
-    for (const Fork& fork : forks) give_back(fork.sequence);
+    for (const Fork& fork : forks) {
+      runtime_.drop(fork.sequence);
+      give_back(fork.sequence);
+    }
     return;
   }
 
