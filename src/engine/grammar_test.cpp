@@ -98,6 +98,9 @@ TEST_F(GrammarTest, HostileConstraintsAreRefusedQuickly) {
       {ConstraintKind::kRegex, "(a"},
       {ConstraintKind::kRegex, "a)"},
       {ConstraintKind::kRegex, "[a"},
+      {ConstraintKind::kRegex, "[z-a]"},
+      {ConstraintKind::kRegex, "[\xD1\x8F-\xD0\xB0]"},
+      {ConstraintKind::kRegex, "[\\]-\\[]"},
       {ConstraintKind::kRegex, "a**"},
       {ConstraintKind::kRegex, "*"},
       {ConstraintKind::kRegex, "a\\"},
@@ -134,6 +137,19 @@ TEST_F(GrammarTest, ARegularExpressionHoldsForTheWholeText) {
       const std::string text = write(*format, seed, 64, &ended);
       EXPECT_TRUE(ended) << regex << " -> " << text;
       EXPECT_TRUE(text.starts_with(beginning)) << regex << " -> " << text;
+    }
+  }
+}
+
+TEST_F(GrammarTest, AHyphenBesideASetStandsForItself) {
+  for (const std::string regex : {"[\\d-x]{6}", "[x-\\d]{6}", "[x\\d-]{6}", "[-x\\d]{6}"}) {
+    const auto format = compile(ConstraintKind::kRegex, regex);
+    ASSERT_TRUE(format) << regex << ": " << format.error().message;
+    for (uint32_t seed = 0; seed < 10; ++seed) {
+      bool ended = false;
+      const std::string text = write(*format, seed, 64, &ended);
+      EXPECT_TRUE(ended && text.size() == 6) << regex << " -> " << text;
+      EXPECT_EQ(text.find_first_not_of("0123456789-x"), std::string::npos) << regex << " -> " << text;
     }
   }
 }

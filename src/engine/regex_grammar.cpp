@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/grammar.h"
 
@@ -193,6 +194,36 @@ class Converter {
     return "\"" + quoted(c) + "\"";
   }
 
+  // One character of a class, or a set such as \d; appends it to `out`. Gives the code point, or nothing for a set.
+  Result<std::optional<uint32_t>> class_item(std::string& out) {
+    const char c = peek();
+    if (c == '\\') {
+      const char escaped = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
+      PF_TRY(const std::string inside, escape(true));
+      out += inside;
+      if (escaped == 'n') return std::optional<uint32_t>('\n');
+      if (escaped == 'r') return std::optional<uint32_t>('\r');
+      if (escaped == 't') return std::optional<uint32_t>('\t');
+      if (isalnum(static_cast<unsigned char>(escaped)) != 0) return std::optional<uint32_t>();
+      return std::optional<uint32_t>(static_cast<unsigned char>(escaped));
+    }
+    if (c == '[' || c == ']') {
+      if (c == '[' && at_ + 1 < text_.size() && text_[at_ + 1] == ':') return bad("uses a POSIX class, which cannot be enforced");
+      out += fmt::format("\\x{:02X}", c);
+      ++at_;
+      return std::optional<uint32_t>(c);
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 ? quoted(c) : std::string(1, c);
+    ++at_;
+    uint32_t code = byte < 0x80 ? byte : byte < 0xE0 ? byte & 0x1Fu : byte < 0xF0 ? byte & 0x0Fu : byte & 0x07u;
+    for (; byte >= 0xC0 && at_ < text_.size() && (static_cast<unsigned char>(text_[at_]) & 0xC0) == 0x80; ++at_) {
+      code = code << 6 | (static_cast<unsigned char>(text_[at_]) & 0x3Fu);
+      out += text_[at_];
+    }
+    return std::optional<uint32_t>(code);
+  }
+
   Result<std::string> char_class() {
     std::string out = "[";
     ++at_;
@@ -203,20 +234,16 @@ class Converter {
     bool any = false;
     while (at_ < text_.size() && (peek() != ']' || !any)) {
       any = true;
-      const char c = peek();
-      if (c == '\\') {
-        PF_TRY(const std::string inside, escape(true));
-        out += inside;
-      } else if (c == '[' || c == ']') {
-        if (c == '[' && at_ + 1 < text_.size() && text_[at_ + 1] == ':')
-          return bad("uses a POSIX class, which cannot be enforced");
-        out += fmt::format("\\x{:02X}", c);
-        ++at_;
-      } else {
-        const auto byte = static_cast<unsigned char>(c);
-        out += byte < 0x20 ? quoted(c) : std::string(1, c);
-        ++at_;
-      }
+      PF_TRY(const std::optional<uint32_t> first, class_item(out));
+      // A hyphen at the end stands for itself.
+      if (peek() != '-' || at_ + 1 >= text_.size() || text_[at_ + 1] == ']') continue;
+      ++at_;
+      std::string after;
+      PF_TRY(const std::optional<uint32_t> last, class_item(after));
+      // Beside a set such as \w a hyphen stands for itself, as in JavaScript.
+      const bool range = first && last;
+      if (range && *last < *first) return bad("has a range that runs backwards, which matches nothing");
+      out += (range ? "-" : "\\x2D") + after;
     }
     if (at_ >= text_.size()) return bad("leaves a class open");
     ++at_;
