@@ -122,7 +122,11 @@ Result<Token> Sampler::sample(const float* logits) {
   try {
     Token token = choose(logits, false);
     if (grammar_on_ && (token < 0 || !grammar_allows(token))) token = choose(logits, true);
-    if (token < 0) return fail(ErrorCode::kInternal, "no token is left that the constraint allows");
+    if (token < 0) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "no token of this model is left that the request allows: its constraint, or its biases, cannot be met from here on");
+    }
     accept(token);
     return token;
   } catch (const std::exception& e) {

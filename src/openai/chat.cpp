@@ -147,6 +147,8 @@ class ChatAnswer {
       std::vector<TokenLogprob> logprobs;
       if (delta.kind == ChatDelta::Kind::kContent) {
         logprobs = choice.held_logprobs.take(delta.text);
+      } else if (delta.kind == ChatDelta::Kind::kReasoning) {
+        choice.held_logprobs.skip(delta.text);
       } else if (deltas.size() == 1) {
         choice.held_logprobs.drop();
       }

@@ -195,7 +195,11 @@ GenerationParams read_generation_params(ParamReader& reader, int vocabulary) {
   if (const Json* options = reader.object("stream_options")) {
     ParamReader inside(*options, "stream_options.");
     params.include_usage = inside.boolean("include_usage").value_or(false);
-    inside.accept({"include_obfuscation", "continuous_usage_stats"});
+    inside.accept({"include_obfuscation"});
+    if (inside.boolean("continuous_usage_stats").value_or(false)) {
+      reader.refuse("stream_options.continuous_usage_stats",
+                    "\"stream_options.continuous_usage_stats\" is not supported; usage comes once, with include_usage");
+    }
     if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
     if (!params.stream) reader.refuse("stream_options", "stream_options is only allowed when stream is true");
   }

@@ -14,6 +14,8 @@ class HeldLogprobs {
   void add(std::vector<TokenLogprob> logprobs);
   // The tokens of this piece of content; what stands before it is dropped, what stands behind it waits.
   std::vector<TokenLogprob> take(std::string_view content);
+  // The tokens of this piece of reasoning, and what stands before them, are not asked for; what stands behind them waits.
+  void skip(std::string_view reasoning) { take(reasoning); }
   std::vector<TokenLogprob> take_all();
   void drop() { held_.clear(); }
 

@@ -40,6 +40,13 @@ TEST(HeldLogprobs, MarksInFrontOfContentAreDropped) {
   EXPECT_EQ(spell(held.take("Yes")), "[Yes]");
 }
 
+TEST(HeldLogprobs, ContentThatRepeatsWordsOfTheReasoningKeepsItsOwnTokens) {
+  HeldLogprobs held;
+  held.add(tokens({"Yes", " or no", "</think>", "Y", "es"}));
+  held.skip("Yes or no");
+  EXPECT_EQ(spell(held.take("Yes")), "[Y][es]");
+}
+
 TEST(HeldLogprobs, BytesThatAreNoTextAreGivenOutWithTheirReplacement) {
   HeldLogprobs held;
   held.add(tokens({"\xFF"}));
