@@ -1,7 +1,5 @@
 #include "engine/chat_template.h"
 
-#include <chat-auto-parser.h>
-#include <chat.h>
 #include <fmt/format.h>
 #include <llama.h>
 #include <log.h>
@@ -12,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "engine/chat_template_impl.h"
 #include "engine/grammar.h"
 #include "engine/tool_grammar.h"
 
@@ -92,23 +91,6 @@ class Mask {
   std::vector<std::string> masked_;
 };
 
-std::string unmask(std::string_view text, const std::vector<std::string>& masked) {
-  std::string out;
-  size_t start = 0;
-  for (;;) {
-    const size_t at = text.find(kOpen, start);
-    if (at == std::string_view::npos) break;
-    const size_t close = text.find(kClose, at);
-    if (close == std::string_view::npos) break;
-    size_t number = 0;
-    for (size_t digit = at + kOpen.size(); digit < close; ++digit) number = number * 10 + static_cast<size_t>(text[digit] - '0');
-    out += text.substr(start, at - start);
-    if (number < masked.size()) out += masked[number];
-    start = close + kClose.size();
-  }
-  return out.append(text.substr(start));
-}
-
 std::string trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t first = text.find_first_not_of(kSpace);
@@ -127,23 +109,22 @@ std::string regex_escaped(std::string_view text) {
 
 }  // namespace
 
-struct ChatTemplate::Impl {
-  common_chat_templates_ptr templates;
-  // The same template once more, to render it once a request where the library would render it three times.
-  std::unique_ptr<common_chat_template> direct;
-  mutable std::mutex mutex;
-  mutable std::unordered_map<std::string, std::string> generation_prompts;  // by thinking and kwargs
-  bool thinking = false;
-  std::string reasoning_start = "<think>";
-  std::string reasoning_end = "</think>";
-
-  std::string generation_prompt(const std::string& key, const autoparser::generation_params& params) const;
-};
-
-struct ChatTemplate::Rendered {
-  common_chat_params params;
-  std::vector<std::string> masked;
-};
+std::string unmask(std::string_view text, const std::vector<std::string>& masked) {
+  std::string out;
+  size_t start = 0;
+  for (;;) {
+    const size_t at = text.find(kOpen, start);
+    if (at == std::string_view::npos) break;
+    const size_t close = text.find(kClose, at);
+    if (close == std::string_view::npos) break;
+    size_t number = 0;
+    for (size_t digit = at + kOpen.size(); digit < close; ++digit) number = number * 10 + static_cast<size_t>(text[digit] - '0');
+    out += text.substr(start, at - start);
+    if (number < masked.size()) out += masked[number];
+    start = close + kClose.size();
+  }
+  return out.append(text.substr(start));
+}
 
 namespace {
 
@@ -201,6 +182,7 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::create(const llama_model* mo
         std::make_unique<common_chat_template>(common_chat_templates_source(made->impl_->templates.get()),
                                                piece(llama_vocab_bos(vocab.raw())), piece(llama_vocab_eos(vocab.raw())));
     made->forgo_direct_where_it_differs();
+    made->guard_ = ContentGuard(common_chat_templates_source(made->impl_->templates.get()));
   } catch (const std::exception& e) {
     if (!made->impl_->templates)
       return fail(ErrorCode::kInvalidModel, fmt::format("the chat template cannot be used: {}", e.what()));
@@ -359,6 +341,11 @@ size_t ChatTemplate::fixed_prefix(const ChatInput& input) const {
 
 Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
   if (input.messages.empty()) return fail(ErrorCode::kInvalidArgument, "there must be at least one message", "messages");
+  if (const auto frame = frame_for(input)) return render_in_frame(*frame, input.messages.back().content);
+  return render_whole(input);
+}
+
+Result<RenderedChat> ChatTemplate::render_whole(const ChatInput& input) const {
   const bool tools = !input.tools.empty() && input.tool_choice != ToolChoice::kNone;
   if (tools && input.constraint.kind != ConstraintKind::kNone) {
     return fail(ErrorCode::kUnsupportedParameter,

@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "engine/chat_frame.h"
 #include "engine/output_format.h"
 #include "engine/types.h"
 #include "engine/vocab.h"
@@ -37,10 +38,23 @@ class ChatTemplate {
   Result<Tokens> to_tokens(const std::string& text, const std::vector<std::string>& masked) const;
   size_t fixed_prefix(const ChatInput& input) const;
   size_t measure_fixed_prefix(const ChatInput& input) const;
+  Result<RenderedChat> render_whole(const ChatInput& input) const;
+
+  // Frames, in chat_template_frames.cpp.
+  std::shared_ptr<const ChatFrame> frame_for(const ChatInput& input) const;
+  std::shared_ptr<const ChatFrame> make_frame(const ChatInput& input) const;
+  Result<RenderedChat> render_in_frame(const ChatFrame& frame, std::string_view content) const;
 
   const Vocab& vocab_;
   std::unique_ptr<Impl> impl_;
+  ContentGuard guard_{{}};
   mutable std::mutex cache_mutex_;
+  // By what stands around the last message. Null: seen once, or the template cannot be framed.
+  struct Framed {
+    int asked = 0;
+    std::shared_ptr<const ChatFrame> frame;
+  };
+  mutable std::unordered_map<std::string, Framed> frames_;
   mutable std::unordered_map<size_t, size_t> fixed_prefixes_;  // by a hash of all that stands before the first other message
 };
 
