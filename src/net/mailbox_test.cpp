@@ -1,5 +1,6 @@
 #include "net/mailbox.h"
 
+#include <boost/asio/detached.hpp>
 #include <boost/asio/strand.hpp>
 #include <string>
 #include <thread>
@@ -25,7 +26,7 @@ TEST(Mailbox, ValuesOfOneWriterKeepTheirOrderAndNoneOfSeveralIsLost) {
   Fixture f;
   constexpr int kWriters = 4;
   constexpr int kEach = 20'000;
-  auto mailbox = std::make_shared<Mailbox<std::pair<int, int>>>(f.strand);
+  auto mailbox = std::make_shared<Mailbox<std::pair<int, int>>>();
   std::vector<std::thread> writers;
   for (int w = 0; w < kWriters; ++w) {
     writers.emplace_back([mailbox, w] {
@@ -48,9 +49,9 @@ TEST(Mailbox, ValuesOfOneWriterKeepTheirOrderAndNoneOfSeveralIsLost) {
 
 TEST(Mailbox, AReaderThatWaitsIsWokenByEachSingleValue) {
   Fixture f;
-  auto there = std::make_shared<Mailbox<int>>(f.strand);
+  auto there = std::make_shared<Mailbox<int>>();
   const auto other_strand = asio::make_strand(f.loop.context());
-  auto back = std::make_shared<Mailbox<int>>(other_strand);
+  auto back = std::make_shared<Mailbox<int>>();
   // Ping-pong: each push meets a reader that sleeps or is about to.
   const auto bounce = [](std::shared_ptr<Mailbox<int>> in, std::shared_ptr<Mailbox<int>> out) -> asio::awaitable<int> {
     int last = -1;
@@ -69,7 +70,7 @@ TEST(Mailbox, AReaderThatWaitsIsWokenByEachSingleValue) {
 
 TEST(Mailbox, ATimeoutGivesNothingAndTheMailboxStaysOpen) {
   Fixture f;
-  auto mailbox = std::make_shared<Mailbox<int>>(f.strand);
+  auto mailbox = std::make_shared<Mailbox<int>>();
   EXPECT_EQ(read_with(f.strand, mailbox->pop(0)), std::nullopt);
   EXPECT_EQ(read_with(f.strand, mailbox->pop(10)), std::nullopt);
   EXPECT_FALSE(mailbox->closed());
@@ -79,7 +80,7 @@ TEST(Mailbox, ATimeoutGivesNothingAndTheMailboxStaysOpen) {
 
 TEST(Mailbox, ClosingWakesTheReaderAfterTheValuesThatAreLeft) {
   Fixture f;
-  auto mailbox = std::make_shared<Mailbox<std::string>>(f.strand);
+  auto mailbox = std::make_shared<Mailbox<std::string>>();
   mailbox->push("left");
   mailbox->close();
   mailbox->push("too late");
@@ -87,7 +88,7 @@ TEST(Mailbox, ClosingWakesTheReaderAfterTheValuesThatAreLeft) {
   EXPECT_EQ(read_with(f.strand, mailbox->pop(-1)), "left");
   EXPECT_EQ(read_with(f.strand, mailbox->pop(-1)), std::nullopt);
   EXPECT_TRUE(mailbox->closed());
-  auto waiting = std::make_shared<Mailbox<int>>(f.strand);
+  auto waiting = std::make_shared<Mailbox<int>>();
   auto popped = asio::co_spawn(f.strand, waiting->pop(-1), asio::use_future);
   waiting->close();
   EXPECT_EQ(popped.get(), std::nullopt);
@@ -95,12 +96,45 @@ TEST(Mailbox, ClosingWakesTheReaderAfterTheValuesThatAreLeft) {
 
 TEST(Mailbox, AWriterMayOutliveTheReader) {
   Fixture f;
-  auto mailbox = std::make_shared<Mailbox<int>>(f.strand);
+  auto mailbox = std::make_shared<Mailbox<int>>();
   EXPECT_EQ(read_with(f.strand, mailbox->pop(1)), std::nullopt);
   std::thread writer([mailbox = std::move(mailbox)] {
     for (int i = 0; i < 1'000; ++i) mailbox->push(i);
   });
   writer.join();
+}
+
+TEST(Mailbox, AWriterMayOutliveTheReadersContext) {
+  auto mailbox = std::make_shared<Mailbox<int>>();
+  {
+    asio::io_context context;
+    asio::co_spawn(
+        context, [](std::shared_ptr<Mailbox<int>> from) -> asio::awaitable<void> { co_await from->pop(-1); }(mailbox),
+        asio::detached);
+    context.poll();
+  }
+  // The reader went while it slept; nobody is there to be woken.
+  mailbox->push(1);
+  mailbox->close();
+  mailbox.reset();
+}
+
+TEST(Mailbox, AWriterMayPushWhileTheReadersContextGoes) {
+  for (int round = 0; round < 200; ++round) {
+    auto mailbox = std::make_shared<Mailbox<int>>();
+    auto context = std::make_unique<asio::io_context>();
+    asio::co_spawn(
+        *context, [](std::shared_ptr<Mailbox<int>> from) -> asio::awaitable<void> { co_await from->pop(-1); }(mailbox),
+        asio::detached);
+    context->poll();
+    std::thread writer([mailbox]() mutable {
+      mailbox->push(1);
+      mailbox.reset();
+    });
+    context.reset();
+    writer.join();
+    EXPECT_EQ(mailbox.use_count(), 1);
+  }
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ class ChatAnswer {
   asio::awaitable<void> run() {
     const auto count = static_cast<size_t>(request_.generation.n);
     choices_.resize(count);
-    auto mailbox = std::make_shared<GenerateMailbox>(co_await asio::this_coro::executor);
+    auto mailbox = std::make_shared<GenerateMailbox>();
     for (size_t index = 0; index < count; ++index) {
       choices_[index].parser = rendered_.format->make_parser();
       choices_[index].message.wants_logprobs = request_.top_logprobs >= 0;
@@ -251,7 +251,7 @@ asio::awaitable<void> answer_choice(RouteContext& context, const ChatRequest& re
   score.inputs.push_back(std::move(rendered.prompt));
   Tokens& tokens = score.inputs[0].tokens;
   tokens.insert(tokens.end(), set->forced.begin(), set->forced.end());
-  auto mailbox = std::make_shared<ScoreMailbox>(co_await asio::this_coro::executor);
+  auto mailbox = std::make_shared<ScoreMailbox>();
   auto accepted = context.engine.score(std::move(score), std::make_shared<ScoreMailboxSink>(mailbox, 1));
   if (!accepted) {
     co_await send_error(context, about_messages(accepted.error()));

@@ -111,7 +111,7 @@ asio::awaitable<Result<ClassifyResult>> classify(Engine& engine, ProfileSet& pro
     windows.push_back(pieces.size());
   }
 
-  const auto end = std::make_shared<CollectingSink::End>(executor);
+  const auto end = std::make_shared<CollectingSink::End>();
   const auto sink = std::make_shared<CollectingSink>(total, end);
   PF_CO_CHECK_OK(engine.score(std::move(score), sink));
   const std::optional<Result<Usage>> done = co_await end->pop(-1);

@@ -123,7 +123,7 @@ class CompletionAnswer {
   asio::awaitable<void> run() {
     const auto each = static_cast<size_t>(request_.generation.n);
     choices_.resize(request_.prompts.size() * each);
-    auto mailbox = std::make_shared<GenerateMailbox>(co_await asio::this_coro::executor);
+    auto mailbox = std::make_shared<GenerateMailbox>();
     for (size_t index = 0; index < choices_.size(); ++index) {
       if (request_.echo) choices_[index].text = request_.texts[index / each];
       auto accepted =
