@@ -119,7 +119,7 @@ function readOptions(args) {
 function commands(options) {
   const threads = String(options.threads);
   const ours = (model, more) =>
-      (port) => ['serve', model, '--port', String(port), '--threads', threads, '--thinking', 'off', '--quiet', ...more];
+      (port) => ['serve', model, '--port', String(port), '--threads', threads, '--thinking', 'off', '--quiet', '--checkpoint-disk', '0', ...more];
   const peer = (model, slots, perSlot, more) => (port) =>
       ['-m', model, '--port', String(port), '--host', '127.0.0.1', '--jinja', '-t', threads, '-tb', threads, '-np', String(slots),
        '-c', String(slots * perSlot), '-fa', 'on', '--no-webui', '--log-disable', ...more];

@@ -27,8 +27,9 @@ for (const signal of ['SIGINT', 'SIGTERM']) {
 }
 
 export class Server {
-  // `args(port)` gives the command line; `side` is "ours" or "peer".
-  static async start(side, binary, args) {
+  // `args(port)` gives the command line; `side` is "ours" or "peer". `loaded`: returns once the model is loaded, though it may
+  // still be warming up.
+  static async start(side, binary, args, {loaded = false} = {}) {
     const server = new Server();
     server.side = side;
     server.port = await freePort();
@@ -47,7 +48,7 @@ export class Server {
     for (;;) {
       if (server.process.exitCode !== null || server.process.pid === undefined) throw new Error(`${binary} ended: ${server.log}`);
       const health = await server.send('GET', '/health').catch(() => undefined);
-      if (health?.status === 200) return server;
+      if (health?.status === 200 || (loaded && health?.text.includes('"warming"'))) return server;
       if (Date.now() > deadline) {
         await server.stop();
         throw new Error(`${binary} was not ready within ${kReadyWithin_ms} ms: ${server.log}`);
@@ -142,7 +143,7 @@ function processor_ms(pid) {
 
 // Time in which processors were busy for somebody else: what all did, less the server and this script. Time stolen by a host
 // counts.
-class Watch {
+export class Watch {
   constructor(server) {
     this.server = server;
     this.started_ms = performance.now();
