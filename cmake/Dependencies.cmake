@@ -16,6 +16,12 @@ add_library(pf_prometheus INTERFACE)
 target_include_directories(pf_prometheus INTERFACE ${POCKETFLEET_PROMETHEUS_INCLUDE})
 target_link_libraries(pf_prometheus INTERFACE ${POCKETFLEET_PROMETHEUS_CORE} Threads::Threads)
 
+find_path(POCKETFLEET_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_library(POCKETFLEET_XXHASH xxhash REQUIRED)
+add_library(pf_xxhash INTERFACE)
+target_include_directories(pf_xxhash INTERFACE ${POCKETFLEET_XXHASH_INCLUDE})
+target_link_libraries(pf_xxhash INTERFACE ${POCKETFLEET_XXHASH})
+
 if(POCKETFLEET_TESTS)
   find_package(GTest REQUIRED)
 endif()

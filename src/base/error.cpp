@@ -23,6 +23,7 @@ constexpr Row kRows[] = {
     {ErrorCode::kHeaderTooLarge, "header_too_large", {431, "invalid_request_error", "header_too_large"}},
     {ErrorCode::kRequestTimeout, "request_timeout", {408, "invalid_request_error", "request_timeout"}},
     {ErrorCode::kQueueFull, "queue_full", {429, "rate_limit_error", "queue_full"}},
+    {ErrorCode::kTooLate, "too_late", {429, "rate_limit_error", "too_late"}},
     {ErrorCode::kLoading, "loading", {503, "service_unavailable_error", "model_loading"}},
     {ErrorCode::kUnavailable, "unavailable", {503, "service_unavailable_error", "unavailable"}},
     {ErrorCode::kDeadlineExceeded, "deadline_exceeded", {504, "timeout_error", "deadline_exceeded"}},

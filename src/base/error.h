@@ -20,6 +20,7 @@ enum class ErrorCode {
   kHeaderTooLarge,         // the header block is larger than the limit
   kRequestTimeout,         // the peer did not send its request in time
   kQueueFull,              // more work is waiting than the server accepts; try again later
+  kTooLate,                // the answer could not be there before the caller stops waiting
   kLoading,                // the model is still being loaded
   kUnavailable,            // the server is going away, or a part of it has failed
   kDeadlineExceeded,       // the work did not end before its deadline

@@ -78,5 +78,14 @@ TEST(Serve, AModelIsNamedAfterItsFile) {
   EXPECT_EQ(model_name_of("model"), "model");
 }
 
+TEST(ServeRules, CheckpointsOfTwoModelsLieInTwoFoldersOfTheUsersCache) {
+  const std::string one = default_checkpoint_folder("/models/a.gguf", "", "/users/x");
+  EXPECT_TRUE(one.starts_with("/users/x/.cache/pocketfleet/checkpoints/")) << one;
+  EXPECT_NE(one, default_checkpoint_folder("/models/b.gguf", "", "/users/x"));
+  EXPECT_TRUE(default_checkpoint_folder("/models/a.gguf", "/cache", "/users/x").starts_with("/cache/pocketfleet/"));
+  EXPECT_TRUE(default_checkpoint_folder("/models/a.gguf", "relative", "/users/x").starts_with("/users/x/.cache/"));
+  EXPECT_EQ(default_checkpoint_folder("/models/a.gguf", "", ""), "");
+}
+
 }  // namespace
 }  // namespace pocketfleet::cli

@@ -34,6 +34,11 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   serve->add_option("--checkpoint-ram", options.checkpoint_ram_mib, "MiB for saved states of prompts")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
+  serve->add_option("--checkpoint-disk", options.checkpoint_disk_mib, "MiB for those that outlive a restart; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10'000'000));
+  serve->add_option("--checkpoint-dir", options.checkpoint_dir,
+                    "folder for them, of this server alone; default: one for the model in the user's cache");
   serve->add_option("--kv-type", options.kv_type, "f32, f16 or q8_0")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));

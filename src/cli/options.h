@@ -22,6 +22,8 @@ struct ServeOptions {
   int threads = 0;
   int queue = 64;
   int checkpoint_ram_mib = 256;
+  int checkpoint_disk_mib = 1024;
+  std::string checkpoint_dir;  // empty: a folder of this model's own in the user's cache
   std::string kv_type = "f16";
   bool thinking = true;
   bool json_logs = false;

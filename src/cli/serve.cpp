@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -45,6 +46,7 @@ struct Service {
 // Ends the server when the model cannot be loaded, or the engine fails later.
 asio::awaitable<void> watch_engine(Service& service) {
   asio::steady_timer timer(service.context);
+  bool warmed = false;
   for (;;) {
     const EngineStatus status = service.engine->status();
     if (status.state == EngineState::kStopped) co_return;
@@ -55,6 +57,7 @@ asio::awaitable<void> watch_engine(Service& service) {
     }
     // Once it runs, only the running engine can fail: that is looked for less often.
     const bool ready = status.state == EngineState::kReady;
+    if (ready && !std::exchange(warmed, true)) asio::co_spawn(service.context, service.api->warm_up(), [](std::exception_ptr) {});
     timer.expires_after(std::chrono::milliseconds(ready ? 1000 : 50));
     boost::system::error_code ignored;
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -93,6 +96,7 @@ Result<void> start(const ServeOptions& options, Service& service) {
   PF_CHECK_OK(load_profiles(options, service.profiles));
   api.model_name = options.model_name.empty() ? model_name_of(options.model_path) : options.model_name;
   api.thinking = options.thinking;
+  api.warm_up = true;
   api.created = SystemClock::instance().unix_ms() / 1000;
 
   PF_CHECK_OK(check_model_file(options));

@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 
+#include "crypto/digest.h"
+
 namespace pocketfleet::cli {
 
 bool is_loopback(std::string_view host) {
@@ -18,6 +20,18 @@ std::string model_name_of(std::string_view path) {
   constexpr std::string_view kEnding = ".gguf";
   if (path.size() > kEnding.size() && path.ends_with(kEnding)) path.remove_suffix(kEnding.size());
   return std::string(path);
+}
+
+std::string default_checkpoint_folder(std::string_view absolute_model_path, std::string_view xdg_cache, std::string_view home) {
+  std::string folder;
+  if (xdg_cache.starts_with('/')) {
+    folder = xdg_cache;
+  } else if (home.starts_with('/')) {
+    folder = std::string(home) + "/.cache";
+  } else {
+    return {};
+  }
+  return folder + "/pocketfleet/checkpoints/" + to_hex(sha256(absolute_model_path)).substr(0, 16);
 }
 
 std::string url_of(std::string_view host, int port) {

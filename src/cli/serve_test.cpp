@@ -35,6 +35,8 @@ class Child {
     if (pid_ == 0) {
       ::dup2(out[1], STDOUT_FILENO);
       ::dup2(err[1], STDERR_FILENO);
+      // Nothing is left in the user's cache.
+      ::setenv("XDG_CACHE_HOME", testing::TempDir().c_str(), 1);
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }

@@ -1,6 +1,8 @@
 #include "cli/server_setup.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 
 #include "base/log.h"
 #include "cli/serve_rules.h"
@@ -85,6 +87,14 @@ Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
   engine.queue_limit = static_cast<size_t>(options.queue);
   engine.checkpoint_ram_bytes = static_cast<size_t>(options.checkpoint_ram_mib) << 20;
   engine.kv_type = options.kv_type;
+  engine.checkpoint_disk_bytes = static_cast<uint64_t>(options.checkpoint_disk_mib) << 20;
+  engine.checkpoint_folder = options.checkpoint_dir;
+  if (engine.checkpoint_folder.empty()) {
+    const auto variable = [](const char* name) { return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name)); };
+    std::error_code ignored;
+    engine.checkpoint_folder = default_checkpoint_folder(std::filesystem::absolute(options.model_path, ignored).string(),
+                                                         variable("XDG_CACHE_HOME"), variable("HOME"));
+  }
   return make_llama_engine(std::move(engine));
 }
 

@@ -5,17 +5,11 @@
 
 namespace pocketfleet {
 
-namespace {
-
-// Lower is sooner. A request's length counts, divided by how long it has waited, so a long one that has waited goes before short
-// newcomers.
 double claim(const Reading& reading, const BatchLimits& limits) {
   const double age = 1.0 + static_cast<double>(reading.waiting_ms) / static_cast<double>(std::max<int64_t>(limits.ageing_ms, 1));
   const double weight = reading.priority == Priority::kBatch ? 8.0 : 1.0;
   return static_cast<double>(reading.remaining) * weight / (age * age);
 }
-
-}  // namespace
 
 std::vector<Chunk> plan_chunks(const std::vector<Reading>& readings, const BatchLimits& limits) {
   std::vector<Chunk> chunks;

@@ -34,6 +34,10 @@ struct Chunk {
   size_t tokens;
 };
 
+// Who goes first: lower is sooner. A prompt's length counts, divided by how long it has waited, so a long one that has waited
+// goes before short newcomers.
+double claim(const Reading& reading, const BatchLimits& limits);
+
 // Never empty when there is a reading; the sum of tokens is at most batch_tokens; no index twice.
 std::vector<Chunk> plan_chunks(const std::vector<Reading>& readings, const BatchLimits& limits);
 

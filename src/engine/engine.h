@@ -37,7 +37,8 @@ class Engine {
   // At least two labels, all different. kInvalidArgument when two labels come out as the same tokens.
   virtual Result<LabelSet> prepare_labels(std::string_view answer_prefix, std::span<const std::string> labels) const = 0;
 
-  // kQueueFull with retry_after_s, kContextLengthExceeded with both counts, kInvalidArgument for an empty prompt.
+  // kQueueFull with retry_after_s, kTooLate when the deadline would pass before the prompt is read (with retry_after_s only if it
+  // could be in time later), kContextLengthExceeded with both counts, kInvalidArgument for an empty prompt.
   virtual Result<void> generate(GenerateRequest request, std::shared_ptr<GenerateSink> sink) = 0;
   virtual Result<void> score(ScoreRequest request, std::shared_ptr<ScoreSink> sink) = 0;
 

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "engine/chat_template.h"
+#include "engine/checkpoint_disk.h"
 #include "engine/grammar.h"
 #include "engine/llama_runtime.h"
 #include "engine/output_format.h"
@@ -136,11 +137,13 @@ class LlamaEngineImpl final : public Engine {
 
   Result<void> generate(GenerateRequest request, std::shared_ptr<GenerateSink> sink) override {
     PF_CHECK_OK(check_ready());
+    PF_CHECK_OK(check_weights());
     return scheduler_->submit(std::move(request), std::move(sink));
   }
 
   Result<void> score(ScoreRequest request, std::shared_ptr<ScoreSink> sink) override {
     PF_CHECK_OK(check_ready());
+    PF_CHECK_OK(check_weights());
     return scheduler_->submit(std::move(request), std::move(sink));
   }
 
@@ -159,6 +162,11 @@ class LlamaEngineImpl final : public Engine {
                             "prompt, or serve with a larger --ctx.",
                             limit, count),
                 param);
+  }
+
+  Result<void> check_weights() const {
+    if (!options_.vocabulary_only) return {};
+    return fail(ErrorCode::kUnavailable, "only the vocabulary of the model was loaded");
   }
 
   // Once it says ready, vocab_, template_, info_ and scheduler_ stay as they are until the engine is destroyed.
@@ -194,7 +202,18 @@ class LlamaEngineImpl final : public Engine {
     status_.progress = progress;
   }
 
+  Result<void> load_vocabulary() {
+    PF_TRY(runtime_, LlamaRuntime::load_vocabulary(options_.model_path));
+    vocab_ = std::make_unique<Vocab>(runtime_->vocab());
+    PF_TRY(template_, ChatTemplate::create(runtime_->model(), *vocab_, options_.chat_template));
+    const std::lock_guard lock(mutex_);
+    info_ = runtime_->info();
+    info_.supports_thinking = template_->supports_thinking();
+    return {};
+  }
+
   Result<void> load() {
+    if (options_.vocabulary_only) return load_vocabulary();
     RuntimeOptions runtime_options;
     runtime_options.model_path = options_.model_path;
     runtime_options.context_tokens = options_.context_tokens;
@@ -211,6 +230,7 @@ class LlamaEngineImpl final : public Engine {
            }));
     vocab_ = std::make_unique<Vocab>(runtime_->vocab());
     PF_TRY(template_, ChatTemplate::create(runtime_->model(), *vocab_, options_.chat_template));
+    open_disk();
     set_phase("warming up", 0.95);
     PF_TRY(const double speed, runtime_->warm_up());
     SchedulerOptions scheduler_options;
@@ -219,9 +239,50 @@ class LlamaEngineImpl final : public Engine {
     const std::lock_guard lock(mutex_);
     info_ = runtime_->info();
     info_.supports_thinking = template_->supports_thinking();
-    scheduler_ = std::make_unique<Scheduler>(*runtime_, *vocab_, scheduler_options, clock_, speed);
+    scheduler_ = std::make_unique<Scheduler>(*runtime_, *vocab_, scheduler_options, clock_, speed, disk_.get());
     if (stopping_) scheduler_->stop();
     return {};
+  }
+
+  // Of all parts of the model.
+  Result<Hash128> digest_model() const {
+    char count[16] = "0";
+    llama_model_meta_val_str(runtime_->model(), "split.count", count, sizeof count);
+    const int parts = std::atoi(count);
+    char prefix[4096];
+    if (parts <= 1 || llama_split_prefix(prefix, sizeof prefix, options_.model_path.c_str(), 0, parts) <= 0)
+      return hash_file(options_.model_path);
+    std::string digests;
+    for (int part = 0; part < parts; ++part) {
+      char path[4096];
+      llama_split_path(path, sizeof path, prefix, part, parts);
+      PF_TRY(const Hash128 digest, hash_file(path));
+      digests += to_hex(digest);
+    }
+    return hash128(digests);
+  }
+
+  // A disk that cannot be used costs time and no answer.
+  void open_disk() {
+    if (options_.checkpoint_folder.empty() || options_.checkpoint_disk_bytes == 0) return;
+    set_phase("looking for checkpoints", 0.92);
+    auto opened = [&]() -> Result<std::unique_ptr<CheckpointDisk>> {
+      CheckpointDisk::Options options;
+      options.folder = options_.checkpoint_folder;
+      options.budget_bytes = options_.checkpoint_disk_bytes;
+      PF_TRY(options.identity.model, digest_model());
+      // What decides in which order sums are made, and so the last bits of a state.
+      options.identity.build = hash128(fmt::format("{} {} flash {} batch {}", llama_version(), llama_print_system_info(),
+                                                   options_.flash_attention, options_.batch_tokens));
+      PF_TRY(const ggml_type kv_type, parse_kv_type(options_.kv_type));
+      options.identity.key_type = options.identity.value_type = static_cast<uint32_t>(kv_type);
+      return CheckpointDisk::open(std::move(options));
+    }();
+    if (opened) {
+      disk_ = *std::move(opened);
+    } else {
+      log_warn("checkpoints_not_on_disk", {{"reason", opened.error().message}});
+    }
   }
 
   void run() {
@@ -236,14 +297,17 @@ class LlamaEngineImpl final : public Engine {
       const std::lock_guard lock(mutex_);
       status_.phase = "ready";
       status_.progress = 1;
-      log_info("model_ready", {{"model", info_.description},
-                               {"context", info_.context_tokens},
-                               {"slots", info_.slots},
-                               {"sequences", runtime_->sequences()},
-                               {"load_ms", static_cast<long>(clock_.now_ms() - start_ms)},
-                               {"read_tokens_per_s", scheduler_->counters().read_tokens_per_s}});
+      if (scheduler_) {
+        log_info("model_ready", {{"model", info_.description},
+                                 {"context", info_.context_tokens},
+                                 {"slots", info_.slots},
+                                 {"sequences", runtime_->sequences()},
+                                 {"load_ms", static_cast<long>(clock_.now_ms() - start_ms)},
+                                 {"read_tokens_per_s", scheduler_->counters().read_tokens_per_s}});
+      }
       set_state(EngineState::kReady);
     }
+    if (!scheduler_) return;
     scheduler_->run();
     const std::lock_guard lock(mutex_);
     set_state(EngineState::kStopped);
@@ -260,6 +324,7 @@ class LlamaEngineImpl final : public Engine {
   std::unique_ptr<LlamaRuntime> runtime_;
   std::unique_ptr<Vocab> vocab_;
   std::unique_ptr<ChatTemplate> template_;
+  std::unique_ptr<CheckpointDisk> disk_;  // may be null; outlives the scheduler
   std::unique_ptr<Scheduler> scheduler_;
 
   std::mutex join_mutex_;

@@ -18,10 +18,13 @@ struct LlamaEngineOptions {
   int batch_tokens = 512;   // tokens in one call of the model
   size_t queue_limit = 64;  // requests that may wait
   size_t checkpoint_ram_bytes = 256u << 20;
-  std::string kv_type = "f16";  // f32, f16, q8_0
+  std::string checkpoint_folder;       // where checkpoints outlive the process; empty: nowhere
+  uint64_t checkpoint_disk_bytes = 0;  // what they may take there
+  std::string kv_type = "f16";         // f32, f16, q8_0
   bool flash_attention = true;
   bool mmap = true;
-  std::string chat_template;  // instead of the model's own
+  std::string chat_template;     // instead of the model's own
+  bool vocabulary_only = false;  // makes prompts and tokens; generate() and score() are kUnavailable
 };
 
 std::unique_ptr<Engine> make_llama_engine(LlamaEngineOptions options, const Clock& clock = SystemClock::instance());

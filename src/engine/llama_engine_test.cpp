@@ -480,5 +480,56 @@ TEST(LlamaEngineAttention, APromptGoesOnFromWhereItLeavesAnEarlierOne) {
   EXPECT_GT(warm.second, 30);
 }
 
+std::string of_words(int seed) {
+  std::string text;
+  for (int index = 0; index < 75; ++index) text += std::to_string((index * 7919 + seed * 104'729) % 9'973) + " ";
+  return text;
+}
+
+// C-41 and the like: whoever will have left before the answer comes is told at once, and nothing is read for him.
+TEST_F(LlamaEngine, ARequestThatCannotBeReadInTimeIsRefusedAtOnceAndNotToBeSentAgain) {
+  GenerateRequest made = request(of_words(1), 2);
+  ASSERT_GT(made.prompt.tokens.size(), 300u);
+  made.deadline_ms = SystemClock::instance().now_ms() + 2;
+  const uint64_t read_before = engine_->counters().tokens_read;
+  const auto refused = engine_->generate(std::move(made), std::make_shared<Collector>());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kTooLate);
+  EXPECT_EQ(refused.error().retry_after_s, 0);
+  EXPECT_EQ(engine_->counters().tokens_read, read_before);
+}
+
+TEST_F(LlamaEngine, ARequestThatWouldWaitTooLongBehindOthersIsToldWhenToComeAgain) {
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int index = 0; index < 60; ++index) {
+    sinks.push_back(std::make_shared<Collector>());
+    const auto accepted = engine_->generate(request(of_words(index), 1), sinks.back());
+    ASSERT_TRUE(accepted) << accepted.error().message;
+  }
+  GenerateRequest made = request(of_words(100), 1);
+  made.deadline_ms = SystemClock::instance().now_ms() + 400;
+  const auto refused = engine_->generate(std::move(made), std::make_shared<Collector>());
+  ASSERT_FALSE(refused) << "60 prompts before it are read in less than 400 ms";
+  EXPECT_EQ(refused.error().code, ErrorCode::kTooLate) << refused.error().message;
+  EXPECT_GE(refused.error().retry_after_s, 1);
+  // A short one goes before the long ones, so it would be in time.
+  GenerateRequest small = request("hi", 1);
+  small.deadline_ms = SystemClock::instance().now_ms() + 5'000;
+  auto small_sink = std::make_shared<Collector>();
+  EXPECT_TRUE(engine_->generate(std::move(small), small_sink));
+  EXPECT_TRUE(small_sink->wait());
+  double predicted_ms = 0;
+  double real_ms = 0;
+  for (const auto& sink : sinks) {
+    const auto& done = sink->wait();
+    ASSERT_TRUE(done) << done.error().message;
+    predicted_ms += static_cast<double>(done->usage.predicted_wait_ms);
+    real_ms += static_cast<double>(done->usage.wait_ms);
+  }
+  // Only their order of size: the machine may be busy with other things.
+  EXPECT_GT(predicted_ms, real_ms / 5);
+  EXPECT_LT(predicted_ms, real_ms * 5);
+}
+
 }  // namespace
 }  // namespace pocketfleet

@@ -83,6 +83,8 @@ size_t recurrent_bytes_per_sequence(llama_context* context, llama_memory_t memor
 
 constexpr size_t kScoreMemoryBytes = 64u << 20;
 constexpr int kScoreSequencesMost = 24;
+// Without a context no prompt is too long.
+constexpr int kContextOfVocabulary = 1 << 24;
 
 }  // namespace
 
@@ -174,6 +176,23 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   info.trained_context_tokens = trained;
   info.vocabulary = llama_vocab_n_tokens(runtime->vocab_);
   info.slots = options.slots;
+  return runtime;
+}
+
+Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load_vocabulary(const std::string& model_path) {
+  init_backend_once();
+  t_last_error.clear();
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  std::unique_ptr<LlamaRuntime> runtime(new LlamaRuntime());
+  runtime->model_.reset(llama_model_load_from_file(model_path.c_str(), params));
+  if (!runtime->model_) {
+    return fail(ErrorCode::kInvalidModel, fmt::format("{} could not be loaded: {}", model_path,
+                                                      t_last_error.empty() ? "llama.cpp gave no reason" : t_last_error));
+  }
+  runtime->vocab_ = llama_model_get_vocab(runtime->model_.get());
+  runtime->info_.vocabulary = llama_vocab_n_tokens(runtime->vocab_);
+  runtime->info_.context_tokens = kContextOfVocabulary;
   return runtime;
 }
 

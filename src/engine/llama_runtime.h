@@ -33,6 +33,8 @@ class LlamaRuntime {
   // `progress(0..1)` returns false to give up. kInvalidModel when llama.cpp refuses the file, kOutOfMemory when a buffer cannot
   // be had.
   static Result<std::unique_ptr<LlamaRuntime>> load(const RuntimeOptions& options, const std::function<bool(float)>& progress);
+  // The vocabulary and the chat template alone: nothing can be read or written with it.
+  static Result<std::unique_ptr<LlamaRuntime>> load_vocabulary(const std::string& model_path);
   ~LlamaRuntime();
   LlamaRuntime(const LlamaRuntime&) = delete;
   LlamaRuntime& operator=(const LlamaRuntime&) = delete;

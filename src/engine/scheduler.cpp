@@ -13,6 +13,8 @@ namespace pocketfleet {
 namespace {
 
 constexpr int kMostRetryAfter_s = 120;
+// A request is refused only when it would be late by more than what an estimate may be wrong.
+constexpr double kBenefitOfDoubt = 0.8;
 
 Error gone_error(const CancelToken& cancel, int64_t deadline_ms, int64_t now_ms) {
   if (cancel.cancelled()) return {ErrorCode::kCancelled, "the caller has gone", {}, 0};
@@ -22,8 +24,14 @@ Error gone_error(const CancelToken& cancel, int64_t deadline_ms, int64_t now_ms)
 }  // namespace
 
 Scheduler::Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock,
-                     double read_tokens_per_s)
-    : runtime_(runtime), vocab_(vocab), options_(options), clock_(clock), checkpoints_(options.checkpoint_ram_bytes) {
+                     double read_tokens_per_s, CheckpointShelf* shelf)
+    : runtime_(runtime),
+      vocab_(vocab),
+      options_(options),
+      clock_(clock),
+      speed_(read_tokens_per_s),
+      shelf_(shelf),
+      checkpoints_(options.checkpoint_ram_bytes, shelf) {
   for (int sequence = runtime.sequences() - 1; sequence >= 0; --sequence) free_sequences_.push_back(sequence);
   counters_.read_tokens_per_s = read_tokens_per_s;
   published_ = counters_;
@@ -63,6 +71,41 @@ Result<void> Scheduler::check_room() {
   return {};
 }
 
+// What a prompt will take to be read, if what is declared to be fixed lies in a checkpoint.
+int64_t Scheduler::expected_ms(const Prompt& prompt) const {
+  return speed_.estimate_ms(prompt.checkpoints.empty() ? 0 : prompt.checkpoints.front(), prompt.tokens.size());
+}
+
+Result<int64_t> Scheduler::check_in_time(int64_t deadline_ms, size_t longest_tokens, int64_t own_ms) const {
+  const int64_t batch_ms = std::min(speed_.estimate_ms(0, runtime_.batch_tokens()), options_.chunk_ms);
+  const int64_t wait_ms = line_.ahead_ms(longest_tokens, batch_ms) + inbox_line_.ahead_ms(longest_tokens, batch_ms);
+  const int64_t patience_ms = deadline_ms - clock_.now_ms();
+  // One that has passed already is seen to with all others that are gone.
+  if (deadline_ms <= 0 || patience_ms <= 0) return wait_ms;
+  const auto in_time = [&](int64_t ms) { return static_cast<double>(ms) * kBenefitOfDoubt <= static_cast<double>(patience_ms); };
+  if (!in_time(own_ms)) {
+    return fail(
+        Error{ErrorCode::kTooLate,
+              fmt::format("reading this prompt takes about {} s here, and its caller waits for {} s: wait longer (timeout), "
+                          "or send it in a batch",
+                          (own_ms + 999) / 1000, patience_ms / 1000),
+              {},
+              0});
+  }
+  if (!in_time(wait_ms + own_ms)) {
+    const int64_t late_s = (wait_ms + own_ms - patience_ms + 999) / 1000;
+    const int retry = static_cast<int>(std::clamp<int64_t>(late_s, 1, kMostRetryAfter_s));
+    return fail(
+        Error{ErrorCode::kTooLate,
+              fmt::format("the answer would come in about {} s, {} s of which is the wait for others, and its caller waits "
+                          "for {} s; try again in {} s",
+                          (wait_ms + own_ms + 999) / 1000, (wait_ms + 999) / 1000, patience_ms / 1000, retry),
+              {},
+              retry});
+  }
+  return wait_ms;
+}
+
 Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<GenerateSink> sink) {
   // At least one token must fit behind the prompt; a max_tokens that reaches past the end of the context is cut there.
   PF_CHECK_OK(check_prompt(request.prompt.tokens, runtime_.info().context_tokens, 1));
@@ -78,6 +121,9 @@ Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<Generate
 
   const std::lock_guard lock(mutex_);
   PF_CHECK_OK(check_room());
+  item->expected_ms = expected_ms(item->prompt);
+  PF_TRY(item->predicted_wait_ms, check_in_time(item->deadline_ms, item->prompt.tokens.size(), item->expected_ms));
+  inbox_line_.add(item->prompt.tokens.size(), item->expected_ms);
   ++waiting_requests_;
   queued_tokens_ += static_cast<int64_t>(item->prompt.tokens.size());
   inbox_.push_back(std::move(item));
@@ -103,6 +149,14 @@ Result<void> Scheduler::submit(ScoreRequest request, std::shared_ptr<ScoreSink> 
 
   const std::lock_guard lock(mutex_);
   PF_CHECK_OK(check_room());
+  int64_t own_ms = 0;
+  size_t longest_tokens = 0;
+  for (const Prompt& input : job->request.inputs) {
+    own_ms += expected_ms(input);
+    longest_tokens = std::max(longest_tokens, input.tokens.size());
+  }
+  PF_TRY(job->usage.predicted_wait_ms, check_in_time(job->request.deadline_ms, longest_tokens, own_ms));
+  inbox_line_.add(longest_tokens, own_ms);
   ++waiting_requests_;
   queued_tokens_ += tokens;
   score_inbox_.push_back(std::move(job));
@@ -117,8 +171,16 @@ void Scheduler::take_inbox() {
     const std::lock_guard lock(mutex_);
     items.swap(inbox_);
     jobs.swap(score_inbox_);
+    inbox_line_.clear();
   }
-  for (auto& item : items) waiting_.push_back(std::move(item));
+  const auto expect = [&](Item& item) {
+    const Checkpoint* known = checkpoints_.peek(item.prompt.tokens);
+    item.expected_ms = speed_.estimate_ms(known == nullptr ? 0 : known->tokens.size(), item.prompt.tokens.size());
+  };
+  for (auto& item : items) {
+    expect(*item);
+    waiting_.push_back(std::move(item));
+  }
   for (const auto& job : jobs) {
     // Neighbours of like length share batches well.
     std::vector<size_t> order(job->request.inputs.size());
@@ -136,6 +198,7 @@ void Scheduler::take_inbox() {
       item->job = job;
       item->index = index;
       item->log_probabilities.resize(job->trie->branches().size());
+      expect(*item);
       waiting_.push_back(std::move(item));
     }
   }
@@ -201,8 +264,9 @@ void Scheduler::finish_generate(Item& item, FinishReason reason) {
   done.usage.prompt_tokens = static_cast<int>(item.prompt.tokens.size());
   done.usage.cached_tokens = static_cast<int>(item.reused);
   done.usage.written_tokens = item.writer->written();
-  done.usage.wait_ms = item.admitted_ms - item.submitted_ms;
-  done.usage.read_ms = item.first_token_ms - item.admitted_ms;
+  done.usage.predicted_wait_ms = item.predicted_wait_ms;
+  done.usage.wait_ms = item.started_ms - item.submitted_ms;
+  done.usage.read_ms = item.first_token_ms - item.started_ms;
   done.usage.write_ms = clock_.now_ms() - item.first_token_ms;
   release(item);
   item.sink->on_done(std::move(done));
@@ -235,7 +299,15 @@ void Scheduler::publish() {
   counters_.checkpoints = checkpoints_.count();
   counters_.checkpoint_bytes = checkpoints_.bytes();
   counters_.checkpoints_evicted = checkpoints_.evicted();
+  if (shelf_ != nullptr) counters_.shelf = shelf_->counters();
+  WaitingLine line;
+  for (const auto& item : waiting_) line.add(item->prompt.tokens.size(), item->expected_ms);
+  for (const auto& item : active_) {
+    if (item->state == Item::State::kReading)
+      line.add(item->remaining(), speed_.estimate_ms(item->read, item->prompt.tokens.size()));
+  }
   const std::lock_guard lock(mutex_);
+  line_ = line;
   const uint64_t rejected = published_.rejected;
   published_ = counters_;
   published_.rejected = rejected;

@@ -16,8 +16,10 @@
 #include "engine/checkpoints.h"
 #include "engine/label_trie.h"
 #include "engine/llama_runtime.h"
+#include "engine/read_speed.h"
 #include "engine/types.h"
 #include "engine/vocab.h"
+#include "engine/waiting_line.h"
 #include "engine/writer.h"
 
 namespace pocketfleet {
@@ -33,7 +35,9 @@ struct SchedulerOptions {
 
 class Scheduler {
  public:
-  Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock, double read_tokens_per_s);
+  // `shelf` may be null; it must outlive the scheduler.
+  Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock, double read_tokens_per_s,
+            CheckpointShelf* shelf = nullptr);
   ~Scheduler();
 
   Result<void> submit(GenerateRequest request, std::shared_ptr<GenerateSink> sink);
@@ -54,7 +58,10 @@ class Scheduler {
   using Items = std::list<std::unique_ptr<Item>>;
 
   // Taking in and letting go.
-  Result<void> check_room();  // of the queue; mutex_ is held
+  // mutex_ is held for both. The predicted wait, or kTooLate.
+  Result<void> check_room();
+  Result<int64_t> check_in_time(int64_t deadline_ms, size_t longest_tokens, int64_t own_ms) const;
+  int64_t expected_ms(const Prompt& prompt) const;
   void take_inbox();
   bool gone(const Item& item, int64_t now_ms) const;
   void drop_gone();
@@ -65,6 +72,7 @@ class Scheduler {
 
   // Admission: from waiting to reading.
   void admit();
+  std::vector<Items::iterator> next_in_line();
   bool try_admit(Item& item);
   bool must_wait_for_prefix(const Item& item, size_t base_tokens) const;
   size_t cells_needed(const Item& item, size_t shared_tokens) const;
@@ -105,12 +113,16 @@ class Scheduler {
   EngineCounters published_;
   int running_ = 0;
   int64_t queued_tokens_ = 0;
+  ReadSpeed speed_;
+  WaitingLine inbox_line_;  // what stands in the inbox
+  WaitingLine line_;        // what the engine's thread has taken in
 
   // The engine's thread only.
   Items waiting_;
   Items active_;
   std::list<Resident> residents_;
   std::vector<int> free_sequences_;
+  CheckpointShelf* const shelf_;
   CheckpointStore checkpoints_;
   EngineCounters counters_;
   std::vector<Chunk> chunks_;

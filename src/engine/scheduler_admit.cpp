@@ -1,6 +1,7 @@
 // Admission: which waiting prompts start to be read, from which saved prefix, and where checkpoints will be made on the way.
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/log.h"
 #include "engine/scheduler_items.h"
@@ -9,7 +10,7 @@ namespace pocketfleet {
 
 namespace {
 
-// How many waiting items one turn looks at; they stand in order of arrival.
+// How many waiting items one turn tries to admit.
 constexpr size_t kLookAhead = 64;
 
 size_t common_prefix(const Tokens& a, const Tokens& b) {
@@ -132,9 +133,12 @@ bool Scheduler::try_admit(Item& item) {
       checkpoint = shared->first;
       cut_to = shared->second;
     }
-  } else if (const Checkpoint* found = checkpoints_.find(tokens); found != nullptr && found->tokens.size() > base) {
-    checkpoint = found;
-    cut_to = found->tokens.size();
+  } else if (const Checkpoint* known = checkpoints_.peek(tokens); known != nullptr && known->tokens.size() > base) {
+    // It may come back from the disk shorter than it was known, or not at all.
+    if (const Checkpoint* found = checkpoints_.find(tokens); found != nullptr && found->tokens.size() > base) {
+      checkpoint = found;
+      cut_to = found->tokens.size();
+    }
   }
   if (must_wait_for_prefix(item, std::max(base, cut_to))) return false;
 
@@ -178,21 +182,45 @@ bool Scheduler::try_admit(Item& item) {
   item.read = base;
   item.reused = base;
   item.cells = cells_needed(item, resident != nullptr ? base : 0);
-  item.admitted_ms = clock_.now_ms();
   item.state = Item::State::kReading;
   counters_.tokens_reused += base;
   plan_stops(item, base);
+  if (item.prompt.pinned && !item.prompt.checkpoints.empty())
+    checkpoints_.pin(std::span(tokens).first(item.prompt.checkpoints.front()));
   checkpoints_.remember(tokens);
   {
     const std::lock_guard lock(mutex_);
     queued_tokens_ -= static_cast<int64_t>(base);
     if (!item.is_score() || !item.job->started) --waiting_requests_;
   }
-  if (item.is_score() && !item.job->started) {
-    item.job->started = true;
-    item.job->usage.wait_ms = item.admitted_ms - item.submitted_ms;
-  }
+  if (item.is_score()) item.job->started = true;
   return true;
+}
+
+// Those of the waiting that have the first claim: interactive before batch, short before long, with ageing.
+std::vector<Scheduler::Items::iterator> Scheduler::next_in_line() {
+  struct Place {
+    bool batch;
+    double claim;
+    size_t arrival;
+    Items::iterator item;
+  };
+  const int64_t now_ms = clock_.now_ms();
+  std::vector<Place> places;
+  places.reserve(waiting_.size());
+  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    Reading reading;
+    reading.remaining = (*it)->prompt.tokens.size();
+    reading.waiting_ms = now_ms - (*it)->submitted_ms;
+    places.push_back({(*it)->priority == Priority::kBatch, claim(reading, {}), places.size(), it});
+  }
+  const auto first = places.begin() + static_cast<std::ptrdiff_t>(std::min(kLookAhead, places.size()));
+  std::partial_sort(places.begin(), first, places.end(), [](const Place& a, const Place& b) {
+    return std::tie(a.batch, a.claim, a.arrival) < std::tie(b.batch, b.claim, b.arrival);
+  });
+  std::vector<Items::iterator> line;
+  for (auto place = places.begin(); place != first; ++place) line.push_back(place->item);
+  return line;
 }
 
 void Scheduler::admit() {
@@ -206,29 +234,18 @@ void Scheduler::admit() {
     if (item->state == Item::State::kReading) reading_tokens += item->remaining();
     if (!item->is_score()) ++writing_slots;
   }
-  for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
-    size_t looked_at = 0;
-    for (auto it = waiting_.begin(); it != waiting_.end() && looked_at < kLookAhead;) {
-      Item& item = **it;
-      if (item.priority != priority) {
-        ++it;
-        continue;
-      }
-      ++looked_at;
-      // One sequence stays free for label paths, or they could never be read.
-      if (free_sequences_.size() < 2) return;
-      const bool slot = item.is_score() || writing_slots < runtime_.info().slots;
-      // Enough is being read already to fill batches; only what is short may still come between.
-      const bool useful = reading_tokens < 2 * runtime_.batch_tokens() || item.prompt.tokens.size() <= runtime_.batch_tokens();
-      if (!slot || !useful || !try_admit(item)) {
-        ++it;
-        continue;
-      }
-      reading_tokens += item.remaining();
-      if (!item.is_score()) ++writing_slots;
-      active_.push_back(std::move(*it));
-      it = waiting_.erase(it);
-    }
+  for (const Items::iterator it : next_in_line()) {
+    Item& item = **it;
+    // One sequence stays free for label paths, or they could never be read.
+    if (free_sequences_.size() < 2) return;
+    const bool slot = item.is_score() || writing_slots < runtime_.info().slots;
+    // Enough is being read already to fill batches; only what is short may still come between.
+    const bool useful = reading_tokens < 2 * runtime_.batch_tokens() || item.prompt.tokens.size() <= runtime_.batch_tokens();
+    if (!slot || !useful || !try_admit(item)) continue;
+    reading_tokens += item.remaining();
+    if (!item.is_score()) ++writing_slots;
+    active_.push_back(std::move(*it));
+    waiting_.erase(it);
   }
 }
 

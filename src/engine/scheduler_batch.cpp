@@ -95,6 +95,12 @@ void Scheduler::add_chunks() {
     }
     if (ends) ++outputs_;
     chunks_.push_back(chunk);
+    if (item.started_ms > 0) continue;
+    item.started_ms = now_ms;
+    if (item.is_score() && item.job->first_started_ms == 0) {
+      item.job->first_started_ms = now_ms;
+      item.job->usage.wait_ms = now_ms - item.submitted_ms;
+    }
   }
 }
 
@@ -158,6 +164,13 @@ void Scheduler::turn() {
   size_t streams = 0;
   for (auto& item : active_) streams += item->state == Item::State::kWriting ? 1 : 0;
   const double seconds = std::max(1e-6, static_cast<double>(now_us() - batch_started_us_) / 1e6);
+  if (prompt_tokens > 0) {
+    // Chunks of several prompts count as one at their middle.
+    size_t depth = 0;
+    for (const Chunk& chunk : chunks_) depth += chunk.tokens * reading_[chunk.index]->read;
+    const std::lock_guard lock(mutex_);
+    speed_.observe(depth / prompt_tokens, prompt_tokens, seconds * 1000);
+  }
   if (prompt_tokens >= kSpeedSampleTokens) blend(counters_.read_tokens_per_s, static_cast<double>(prompt_tokens) / seconds);
   if (streams > 0 && prompt_tokens == 0) blend(counters_.write_tokens_per_s, 1.0 / seconds);
   counters_.tokens_read += prompt_tokens;

@@ -21,6 +21,7 @@ struct Scheduler::ScoreJob {
   bool started = false;  // an input has left the queue
   Usage usage;
   int64_t submitted_ms = 0;
+  int64_t first_started_ms = 0;
 };
 
 // A prefix that lies in the KV cache for others to fork from.
@@ -47,7 +48,9 @@ struct Scheduler::Item {
   CancelToken cancel;
   int64_t deadline_ms = 0;
   int64_t submitted_ms = 0;
-  int64_t admitted_ms = 0;
+  int64_t started_ms = 0;  // when its first tokens went into a batch
+  int64_t predicted_wait_ms = 0;
+  int64_t expected_ms = 0;  // of reading it
   int64_t first_token_ms = 0;
 
   int sequence = -1;

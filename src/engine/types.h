@@ -43,6 +43,17 @@ struct EngineStatus {
   int64_t queued_tokens = 0;  // prompt tokens that are not read yet
 };
 
+// Of checkpoints on the disk: totals since the start, but for what is held now.
+struct ShelfCounters {
+  uint64_t files = 0;     // held now
+  uint64_t bytes = 0;     // held now
+  uint64_t written = 0;   // files written
+  uint64_t restored = 0;  // files read back
+  uint64_t refused = 0;   // files that were damaged or foreign, and were deleted
+  uint64_t evicted = 0;   // files deleted to make room
+  uint64_t failed = 0;    // states that could not be written
+};
+
 // Totals since the start.
 struct EngineCounters {
   uint64_t tokens_read = 0;    // prompt tokens that were computed
@@ -58,6 +69,7 @@ struct EngineCounters {
   uint64_t checkpoints_evicted = 0;
   uint64_t checkpoint_bytes = 0;  // held now
   uint64_t checkpoints = 0;       // held now
+  ShelfCounters shelf;
   double read_tokens_per_s = 0;   // recent speed of reading, 0 before the first measurement
   double write_tokens_per_s = 0;  // recent speed of one stream
 };
@@ -197,9 +209,10 @@ struct Usage {
   int prompt_tokens = 0;
   int cached_tokens = 0;
   int written_tokens = 0;
-  int64_t wait_ms = 0;   // in the queue
-  int64_t read_ms = 0;   // from leaving the queue to the first token
-  int64_t write_ms = 0;  // from the first token to the last
+  int64_t predicted_wait_ms = 0;  // what wait_ms was expected to be when the request came
+  int64_t wait_ms = 0;            // until the first token of it was read
+  int64_t read_ms = 0;            // from then to the first token
+  int64_t write_ms = 0;           // from the first token to the last
 };
 
 struct GenerateDone {

@@ -8,6 +8,7 @@
 
 #include "openai/metrics.h"
 #include "openai/route.h"
+#include "openai/warm_up.h"
 
 namespace pocketfleet {
 
@@ -121,6 +122,8 @@ asio::awaitable<void> send_error(RouteContext& context, const Error& error) {
   response.status = map_error(error.code).http_status;
   response.headers.add("content-type", "application/json");
   const bool passes = error.code == ErrorCode::kQueueFull || error.code == ErrorCode::kLoading;
+  // Official clients heed this one before the status.
+  if (error.code == ErrorCode::kTooLate && error.retry_after_s == 0) response.headers.add("x-should-retry", "false");
   if (passes || error.retry_after_s > 0) {
     // Clients take a wait of more than two minutes for a mistake and choose their own.
     response.headers.add("retry-after", std::to_string(std::clamp(error.retry_after_s, 1, 120)));
@@ -152,12 +155,18 @@ Result<void> check_model(const ApiOptions& options, const Json& body) {
 }
 
 int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, int64_t silence_ms) {
-  const auto header = request.headers.get("x-stainless-read-timeout");
+  auto header = request.headers.get("x-stainless-read-timeout");
+  // The client for Python says that one; that for JavaScript says another, cut to whole seconds.
+  int64_t cut_ms = 0;
+  if (!header) {
+    header = request.headers.get("x-stainless-timeout");
+    cut_ms = 999;
+  }
   if (!header) return 0;
   double seconds = 0;
   const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), seconds);
   if (error != std::errc() || end != header->data() + header->size() || !(seconds > 0) || seconds > 86'400) return 0;
-  const auto patience_ms = static_cast<int64_t>(seconds * 1000);
+  const auto patience_ms = static_cast<int64_t>(seconds * 1000) + cut_ms;
   return silence_ms > 0 && patience_ms > silence_ms ? 0 : clock.now_ms() + patience_ms;
 }
 
@@ -166,6 +175,7 @@ struct Api::Impl {
   ProfileSet& profiles;
   ApiOptions options;
   const Clock& clock;
+  WarmUp warm_up;
   Metrics metrics;
   Router router;
 
@@ -176,7 +186,7 @@ struct Api::Impl {
     record.route = "none";
     const int64_t start_ms = clock.now_ms();
     TaggedWriter tagged(writer, request, options.cors, record.id);
-    RouteContext context{engine, profiles, options, metrics, clock, request, tagged, record};
+    RouteContext context{engine, profiles, options, warm_up, metrics, clock, request, tagged, record};
     co_await dispatch(context);
     record.status = tagged.status();
     record.total_ms = clock.now_ms() - start_ms;
@@ -227,7 +237,7 @@ struct Api::Impl {
 };
 
 Api::Api(Engine& engine, ProfileSet& profiles, ApiOptions options, const Clock& clock)
-    : impl_(new Impl{engine, profiles, std::move(options), clock, {}, {}}) {
+    : impl_(new Impl{engine, profiles, std::move(options), clock, {engine, profiles, options.warm_up}, {}, {}}) {
   add_chat_routes(impl_->router);
   add_completion_routes(impl_->router);
   add_classify_routes(impl_->router);
@@ -238,6 +248,10 @@ Api::~Api() = default;
 
 net::HttpHandler Api::handler() {
   return [impl = impl_.get()](net::HttpRequest& request, net::ResponseWriter& writer) { return impl->handle(request, writer); };
+}
+
+asio::awaitable<void> Api::warm_up() {
+  return impl_->warm_up.run();
 }
 
 std::string Api::server_error_body(int status, std::string_view message) {

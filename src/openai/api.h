@@ -24,6 +24,7 @@ struct ApiOptions {
   bool thinking = true;               // when a request does not say
   int64_t ping_interval_ms = 15'000;  // comment lines on a stream that has nothing to say
   int64_t created = 0;                // unix seconds, for /v1/models
+  bool warm_up = false;               // warm_up() will be called; /health waits for it
 };
 
 class Api {
@@ -34,6 +35,8 @@ class Api {
   Api& operator=(const Api&) = delete;
 
   net::HttpHandler handler();
+  // Reads what all requests of a profile share; to be called once, when the engine is ready.
+  boost::asio::awaitable<void> warm_up();
   // For errors that the HTTP server finds by itself.
   static std::string server_error_body(int status, std::string_view message);
 

@@ -34,6 +34,7 @@ void add_usage(Usage& sum, const Usage& one) {
   sum.prompt_tokens = one.prompt_tokens;
   sum.cached_tokens = std::max(sum.cached_tokens, one.cached_tokens);
   sum.written_tokens += one.written_tokens;
+  sum.predicted_wait_ms = std::max(sum.predicted_wait_ms, one.predicted_wait_ms);
   sum.wait_ms = std::max(sum.wait_ms, one.wait_ms);
   sum.read_ms = std::max(sum.read_ms, one.read_ms);
   sum.write_ms = std::max(sum.write_ms, one.write_ms);

@@ -330,6 +330,11 @@ TEST(Chat, TheCallersPatienceIsTheDeadlineUnlessPingsKeepItAwake) {
   EXPECT_EQ(api.engine.last_generate().deadline_ms, 0);
   api.chat({{"stream", true}}, {{"x-stainless-read-timeout", "2.5"}});
   EXPECT_EQ(api.engine.last_generate().deadline_ms, api.clock.now_ms() + 2'500);
+  // The client for JavaScript cuts its timeout to whole seconds.
+  api.chat(Json::object(), {{"x-stainless-timeout", "2"}});
+  EXPECT_EQ(api.engine.last_generate().deadline_ms, api.clock.now_ms() + 2'999);
+  api.chat(Json::object(), {{"x-stainless-timeout", "0"}});
+  EXPECT_EQ(api.engine.last_generate().deadline_ms, 0);
   api.chat(Json::object(), {{"x-stainless-read-timeout", "soon"}});
   EXPECT_EQ(api.engine.last_generate().deadline_ms, 0);
 }

@@ -173,6 +173,7 @@ class CompletionAnswer {
         if (first_of_prompt) usage_.prompt_tokens += done.usage.prompt_tokens;
         usage_.cached_tokens += first_of_prompt ? done.usage.cached_tokens : 0;
         usage_.written_tokens += done.usage.written_tokens;
+        usage_.predicted_wait_ms = std::max(usage_.predicted_wait_ms, done.usage.predicted_wait_ms);
         usage_.wait_ms = std::max(usage_.wait_ms, done.usage.wait_ms);
         usage_.read_ms = std::max(usage_.read_ms, done.usage.read_ms);
         usage_.write_ms = std::max(usage_.write_ms, done.usage.write_ms);

@@ -59,6 +59,15 @@ void add_engine(std::vector<MetricFamily>& families, const Engine& engine) {
   counter("pocketfleet_checkpoints_evicted_total", "Checkpoints given up for others", counters.checkpoints_evicted);
   gauge("pocketfleet_checkpoints", "Checkpoints held", static_cast<double>(counters.checkpoints));
   gauge("pocketfleet_checkpoint_bytes", "Bytes of checkpoints held", static_cast<double>(counters.checkpoint_bytes));
+  counter("pocketfleet_checkpoint_files_written_total", "Checkpoints written to the disk", counters.shelf.written);
+  counter("pocketfleet_checkpoint_files_restored_total", "Checkpoints read back from the disk", counters.shelf.restored);
+  counter("pocketfleet_checkpoint_files_refused_total", "Checkpoint files that were damaged or foreign, and were deleted",
+          counters.shelf.refused);
+  counter("pocketfleet_checkpoint_files_evicted_total", "Checkpoint files deleted to make room", counters.shelf.evicted);
+  counter("pocketfleet_checkpoint_files_failed_total", "Checkpoints that could not be written to the disk",
+          counters.shelf.failed);
+  gauge("pocketfleet_checkpoint_files", "Checkpoints on the disk", static_cast<double>(counters.shelf.files));
+  gauge("pocketfleet_checkpoint_file_bytes", "Bytes of checkpoints on the disk", static_cast<double>(counters.shelf.bytes));
   gauge("pocketfleet_running", "Requests being read or written", status.running);
   gauge("pocketfleet_queued", "Requests that wait", status.queued);
   gauge("pocketfleet_queued_tokens", "Prompt tokens that are not read yet", static_cast<double>(status.queued_tokens));
@@ -87,11 +96,17 @@ struct Metrics::Impl {
                           .Name("pocketfleet_request_seconds")
                           .Help("From the end of the header to the end of the answer")
                           .Register(registry);
-  Histograms& wait =
-      prometheus::BuildHistogram().Name("pocketfleet_wait_seconds").Help("In the engine's queue").Register(registry);
+  Histograms& predicted_wait = prometheus::BuildHistogram()
+                                   .Name("pocketfleet_predicted_wait_seconds")
+                                   .Help("What the wait was expected to be when the request came")
+                                   .Register(registry);
+  Histograms& wait = prometheus::BuildHistogram()
+                         .Name("pocketfleet_wait_seconds")
+                         .Help("Until the first token of the prompt was read")
+                         .Register(registry);
   Histograms& read = prometheus::BuildHistogram()
                          .Name("pocketfleet_read_seconds")
-                         .Help("From leaving the queue to the first token")
+                         .Help("From then to the first token of the answer")
                          .Register(registry);
   Histograms& write =
       prometheus::BuildHistogram().Name("pocketfleet_write_seconds").Help("From the first token to the last").Register(registry);
@@ -106,6 +121,7 @@ void Metrics::observe(const RequestRecord& record) {
   impl_->total.Add(route, kSeconds).Observe(seconds(record.total_ms));
   if (record.status == 499) impl_->gone.Add(route).Increment();
   if (!record.usage) return;
+  impl_->predicted_wait.Add(route, kSeconds).Observe(seconds(record.usage->predicted_wait_ms));
   impl_->wait.Add(route, kSeconds).Observe(seconds(record.usage->wait_ms));
   impl_->read.Add(route, kSeconds).Observe(seconds(record.usage->read_ms));
   impl_->write.Add(route, kSeconds).Observe(seconds(record.usage->write_ms));

@@ -21,6 +21,7 @@ void log_request(const RequestRecord& record) {
        {"tokens_read", usage.prompt_tokens - usage.cached_tokens},
        {"tokens_reused", usage.cached_tokens},
        {"tokens_written", usage.written_tokens},
+       {"predicted_wait_ms", static_cast<long long>(usage.predicted_wait_ms)},
        {"wait_ms", static_cast<long long>(usage.wait_ms)},
        {"read_ms", static_cast<long long>(usage.read_ms)},
        {"write_ms", static_cast<long long>(usage.write_ms)},

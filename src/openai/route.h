@@ -17,6 +17,7 @@
 #include "openai/metrics.h"
 #include "openai/profile_prompt.h"
 #include "openai/request_log.h"
+#include "openai/warm_up.h"
 
 namespace pocketfleet {
 
@@ -24,6 +25,7 @@ struct RouteContext {
   Engine& engine;
   ProfileSet& profiles;
   const ApiOptions& options;
+  const WarmUp& warm_up;
   Metrics& metrics;
   const Clock& clock;
   net::HttpRequest& request;
@@ -70,8 +72,8 @@ std::string error_body(const Error& error);
 Result<Json> read_body(const net::HttpRequest& request);
 // kModelNotFound unless `model` is absent (null), the served name or an alias of it.
 Result<void> check_model(const ApiOptions& options, const Json& body);
-// When the caller's own patience ends, from x-stainless-read-timeout (seconds between two reads); 0 when it is not said. On a
-// stream that is never silent for longer than `silence_ms` a more patient caller sets no deadline.
+// When the caller's own patience ends, from x-stainless-read-timeout or x-stainless-timeout (seconds between two reads); 0 when
+// it is not said. On a stream that is never silent for longer than `silence_ms` a more patient caller sets no deadline.
 int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, int64_t silence_ms = 0);
 
 }  // namespace pocketfleet

@@ -34,7 +34,7 @@ asio::awaitable<void> show_model(RouteContext& context) {
 }
 
 asio::awaitable<void> health(RouteContext& context) {
-  const auto [status, body] = health_answer(context.engine);
+  const auto [status, body] = health_answer(context.engine, context.warm_up.progress());
   net::HttpResponse response;
   response.status = status;
   response.headers.set("content-type", "application/json");

@@ -68,10 +68,11 @@ Json model_answer(const Engine& engine, const std::string& name, int64_t created
   return answer;
 }
 
-std::pair<int, Json> health_answer(const Engine& engine) {
+std::pair<int, Json> health_answer(const Engine& engine, const Json& warming) {
   const EngineStatus status = engine.status();
   const auto unavailable = [](const char* name, std::string message) {
-    const ErrorMapping mapping = map_error(std::string_view(name) == "loading" ? ErrorCode::kLoading : ErrorCode::kUnavailable);
+    const bool passes = std::string_view(name) == "loading" || std::string_view(name) == "warming";
+    const ErrorMapping mapping = map_error(passes ? ErrorCode::kLoading : ErrorCode::kUnavailable);
     return Json{
         {"status", name},
         {"error",
@@ -79,6 +80,11 @@ std::pair<int, Json> health_answer(const Engine& engine) {
   };
   switch (status.state) {
     case EngineState::kReady:
+      if (!warming.is_null()) {
+        Json body = unavailable("warming", "the fixed parts of the profiles are still being read; requests are served");
+        body.update(warming);
+        return {503, std::move(body)};
+      }
       return {200, {{"status", "ok"}, {"running", status.running}, {"queued", status.queued}}};
     case EngineState::kLoading: {
       Json body = unavailable("loading", "the model is still being loaded");

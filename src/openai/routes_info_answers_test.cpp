@@ -22,19 +22,28 @@ TEST(Info, AModelIsDescribedForClientsOfAllKinds) {
 
 TEST(Info, HealthIs503WithProgressWhileTheModelLoads) {
   FakeEngine engine;
-  EXPECT_EQ(health_answer(engine).first, 200);
-  EXPECT_EQ(health_answer(engine).second["status"], "ok");
+  EXPECT_EQ(health_answer(engine, nullptr).first, 200);
+  EXPECT_EQ(health_answer(engine, nullptr).second["status"], "ok");
   EngineStatus status;
   status.state = EngineState::kLoading;
   status.progress = 0.25;
   status.phase = "reading weights";
   engine.set_status(status);
-  const auto [code, body] = health_answer(engine);
+  const auto [code, body] = health_answer(engine, nullptr);
   EXPECT_EQ(code, 503);
   EXPECT_EQ(body["status"], "loading");
   EXPECT_EQ(body["progress"], 0.25);
   EXPECT_EQ(body["phase"], "reading weights");
   EXPECT_EQ(body["error"]["code"], "model_loading");
+}
+
+TEST(Info, HealthIs503WithProgressWhileProfilesAreRead) {
+  FakeEngine engine;
+  const auto [code, body] = health_answer(engine, Json{{"progress", 0.5}, {"phase", "reading profile b"}});
+  EXPECT_EQ(code, 503);
+  EXPECT_EQ(body["status"], "warming");
+  EXPECT_EQ(body["progress"], 0.5);
+  EXPECT_EQ(body["phase"], "reading profile b");
 }
 
 TEST(Info, HealthSaysWhyTheModelFailed) {
@@ -43,7 +52,7 @@ TEST(Info, HealthSaysWhyTheModelFailed) {
   status.state = EngineState::kFailed;
   status.error = {ErrorCode::kInvalidModel, "the file is cut off", {}, 0};
   engine.set_status(status);
-  const auto [code, body] = health_answer(engine);
+  const auto [code, body] = health_answer(engine, nullptr);
   EXPECT_EQ(code, 503);
   EXPECT_EQ(body["status"], "failed");
   EXPECT_NE(body["error"]["message"].get<std::string>().find("the file is cut off"), std::string::npos);

@@ -19,7 +19,9 @@ export class Server {
   // Resolves once the port is bound, or rejects with the exit code when the program ends before.
   static async start({ model = guard, args = ['--profile', profile], ready = true } = {}) {
     const server = new Server();
-    server.process = spawn(binary, ['serve', model, '--port', '0', '--threads', '1', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+    // Tests leave nothing in the user's cache, and find nothing there.
+    const disk = args.some((argument) => argument.startsWith('--checkpoint-')) ? [] : ['--checkpoint-disk', '0'];
+    server.process = spawn(binary, ['serve', model, '--port', '0', '--threads', '1', ...disk, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
     server.log = '';
     server.process.stderr.on('data', (bytes) => { server.log += bytes; });
     server.exit = once(server.process, 'exit');
