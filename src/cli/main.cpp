@@ -93,13 +93,25 @@ void add_key(CLI::App& app, KeyOptions& options) {
       "keys.txt\n");
 }
 
-void add_profile(CLI::App& app, ProfileCheckOptions& options) {
+void add_profile(CLI::App& app, ProfileCheckOptions& options, ProfileLintOptions& lint_options) {
   CLI::App* profile = app.add_subcommand("profile", "work with classification profiles");
   profile->require_subcommand(1);
   CLI::App* check = profile->add_subcommand("check", "say whether profile files are valid, and what is wrong with them");
   check->add_option("files", options.files, "profile files (JSON)")->required();
   check->add_flag("--json", options.json, "one JSON line a file");
   check->footer("Example:\n  pocketfleet profile check models/scam-guard/profile.json\n");
+  CLI::App* lint =
+      profile->add_subcommand("lint", "say how many tokens of a profile's prompt are read once, and how many each time");
+  lint->add_option("file", lint_options.file, "profile file (JSON)")->required();
+  lint->add_option("--model", lint_options.model_path,
+                   "model file whose vocabulary and template are used; its weights are not read")
+      ->required();
+  lint->add_option("--read-speed", lint_options.read_tokens_per_s, "tokens per second, for the seconds in warnings")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 1e9));
+  lint->add_flag("--json", lint_options.json, "print as JSON");
+  lint->footer(
+      "Example:\n  pocketfleet profile lint models/scam-guard/profile.json --model models/scam-guard/scam-guard-q4_0.gguf\n");
   profile->footer("Example:\n  pocketfleet profile check models/scam-guard/profile.json\n");
 }
 
@@ -118,10 +130,11 @@ int main(int argc, char** argv) {
   ClassifyOptions classify;
   KeyOptions key;
   ProfileCheckOptions check;
+  ProfileLintOptions lint;
   add_serve(app, serve);
   add_classify(app, classify);
   add_key(app, key);
-  add_profile(app, check);
+  add_profile(app, check, lint);
 
   try {
     app.parse(argc, argv);
@@ -131,5 +144,6 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("serve")) return run_serve(serve);
   if (app.got_subcommand("classify")) return run_classify(classify);
   if (app.got_subcommand("key")) return run_key(key);
+  if (app.get_subcommand("profile")->got_subcommand("lint")) return run_profile_lint(lint);
   return run_profile_check(check);
 }

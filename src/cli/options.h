@@ -60,9 +60,17 @@ struct ProfileCheckOptions {
   bool json = false;
 };
 
+struct ProfileLintOptions {
+  std::string file;
+  std::string model_path;
+  double read_tokens_per_s = 100;
+  bool json = false;
+};
+
 int run_serve(const ServeOptions& options);
 int run_classify(const ClassifyOptions& options);
 int run_key(const KeyOptions& options);
 int run_profile_check(const ProfileCheckOptions& options);
+int run_profile_lint(const ProfileLintOptions& options);
 
 }  // namespace pocketfleet::cli

@@ -248,4 +248,12 @@ ChatInput profile_chat(const Profile& profile, std::string_view input) {
   return chat;
 }
 
+std::string profile_tail(const Profile& profile) {
+  const size_t place = profile.input_template.find(kInputMark);
+  std::string tail = profile.input_template.substr(place + kInputMark.size());
+  if (const size_t at = tail.find(kInstructionsMark); at != std::string::npos)
+    tail.replace(at, kInstructionsMark.size(), profile.instructions);
+  return tail;
+}
+
 }  // namespace pocketfleet

@@ -52,4 +52,7 @@ Result<Profile> load_profile(const std::string& path);
 // The conversation that asks the profile's question about one input.
 ChatInput profile_chat(const Profile& profile, std::string_view input);
 
+// What the profile itself says behind the input, in the message that holds it.
+std::string profile_tail(const Profile& profile);
+
 }  // namespace pocketfleet
