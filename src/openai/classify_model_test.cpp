@@ -35,6 +35,8 @@ class ScamGuard : public ::testing::Test {
     if (!std::filesystem::exists(kModel)) GTEST_SKIP() << "the scam-guard model is not beside the project";
     LlamaEngineOptions options;
     options.model_path = kModel;
+    // One thread: ThreadSanitizer takes OpenMP's for races, and looks each up.
+    options.threads = 1;
     engine_ = make_llama_engine(options);
     while (engine_->status().state == EngineState::kLoading) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ASSERT_EQ(engine_->status().state, EngineState::kReady) << engine_->status().error.message;

@@ -20,6 +20,8 @@ TEST(InfoModel, TextThatLooksLikeAControlTokenIsOnlyText) {
   if (!std::filesystem::exists(kModel)) GTEST_SKIP() << "the scam-guard model is not beside the project";
   LlamaEngineOptions options;
   options.model_path = kModel;
+  // One thread: ThreadSanitizer takes OpenMP's for races, and looks each up.
+  options.threads = 1;
   const auto engine = make_llama_engine(options);
   while (engine->status().state == EngineState::kLoading) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   ASSERT_EQ(engine->status().state, EngineState::kReady);
