@@ -122,7 +122,8 @@ Result<void> Scheduler::submit(GenerateRequest request, std::shared_ptr<Generate
   const std::lock_guard lock(mutex_);
   PF_CHECK_OK(check_room());
   item->expected_ms = expected_ms(item->prompt);
-  PF_TRY(item->predicted_wait_ms, check_in_time(item->deadline_ms, item->prompt.tokens.size(), item->expected_ms));
+  PF_TRY(item->predicted_wait_ms, check_in_time(item->generate.admit_by_ms > 0 ? item->generate.admit_by_ms : item->deadline_ms,
+                                                item->prompt.tokens.size(), item->expected_ms));
   inbox_line_.add(item->prompt.tokens.size(), item->expected_ms);
   ++waiting_requests_;
   queued_tokens_ += static_cast<int64_t>(item->prompt.tokens.size());
@@ -155,7 +156,9 @@ Result<void> Scheduler::submit(ScoreRequest request, std::shared_ptr<ScoreSink> 
     own_ms += expected_ms(input);
     longest_tokens = std::max(longest_tokens, input.tokens.size());
   }
-  PF_TRY(job->usage.predicted_wait_ms, check_in_time(job->request.deadline_ms, longest_tokens, own_ms));
+  PF_TRY(
+      job->usage.predicted_wait_ms,
+      check_in_time(job->request.admit_by_ms > 0 ? job->request.admit_by_ms : job->request.deadline_ms, longest_tokens, own_ms));
   inbox_line_.add(longest_tokens, own_ms);
   ++waiting_requests_;
   queued_tokens_ += tokens;

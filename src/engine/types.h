@@ -182,6 +182,7 @@ struct GenerateRequest {
   int top_logprobs = -1;  // -1: no logprobs; 0 to 20: that many alternatives
   Priority priority = Priority::kInteractive;
   int64_t deadline_ms = 0;
+  int64_t admit_by_ms = 0;  // refused at once if it would be later; 0: the deadline
   CancelToken cancel;
 };
 
@@ -243,6 +244,7 @@ struct ScoreRequest {
   std::shared_ptr<const LabelSet> labels;
   Priority priority = Priority::kInteractive;
   int64_t deadline_ms = 0;
+  int64_t admit_by_ms = 0;  // refused at once if it would be later; 0: the deadline
   CancelToken cancel;
 };
 

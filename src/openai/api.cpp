@@ -6,7 +6,9 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "openai/metrics.h"
+#include "openai/retry_attach.h"
 #include "openai/route.h"
 #include "openai/warm_up.h"
 
@@ -17,6 +19,8 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr int kClientGone = 499;
+// Official clients try again after at most 8 s.
+constexpr int64_t kLinger_ms = 12'000;
 
 // Puts the headers that every answer has on it, and remembers the status.
 class TaggedWriter final : public net::ResponseWriter {
@@ -170,12 +174,42 @@ int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, 
   return silence_ms > 0 && patience_ms > silence_ms ? 0 : clock.now_ms() + patience_ms;
 }
 
+Patience caller_patience(const RouteContext& context, int64_t silence_ms) {
+  const int64_t by_ms = caller_deadline_ms(context.request, context.clock, silence_ms);
+  return {context.outlives_caller ? 0 : by_ms, by_ms};
+}
+
+namespace {
+
+// Keeps an answer in one piece.
+class KeepingWriter final : public net::ResponseWriter {
+ public:
+  asio::awaitable<Result<void>> send(net::HttpResponse response) override {
+    answer = std::move(response);
+    started_ = true;
+    co_return Result<void>{};
+  }
+  asio::awaitable<Result<void>> begin(int, net::Headers) override { return refuse(); }
+  asio::awaitable<Result<void>> write(std::string_view) override { return refuse(); }
+  asio::awaitable<Result<void>> end() override { return refuse(); }
+  bool started() const override { return started_; }
+
+  net::HttpResponse answer{500};
+
+ private:
+  asio::awaitable<Result<void>> refuse() { co_return fail(ErrorCode::kInternal, "this answer is not streamed"); }
+  bool started_ = false;
+};
+
+}  // namespace
+
 struct Api::Impl {
   Engine& engine;
   ProfileSet& profiles;
   ApiOptions options;
   const Clock& clock;
   WarmUp warm_up;
+  RunningAnswers tries;
   Metrics metrics;
   Router router;
 
@@ -192,6 +226,40 @@ struct Api::Impl {
     record.total_ms = clock.now_ms() - start_ms;
     log_request(record);
     metrics.observe(record);
+  }
+
+  // Through the answers that run, as this may be another try of one of them.
+  asio::awaitable<void> share(RouteContext& context, const Route& route) {
+    const int64_t by_ms = caller_deadline_ms(context.request, context.clock);
+    RunningAnswers::Work work = [this, &route, id = context.record.id](net::HttpRequest& request) {
+      return run_shared(route, request, id);
+    };
+    auto given =
+        co_await tries.answer(context.request, context.record.key, by_ms > 0 ? by_ms - clock.now_ms() : 0, std::move(work));
+    if (!given) {
+      // The caller has gone; writing to it tells the record so.
+      net::HttpResponse nobody(kClientGone);
+      static_cast<void>(co_await context.writer.send(std::move(nobody)));
+      co_return;
+    }
+    context.record.error = given->answer.error;
+    // What was read is counted once.
+    if (!given->attached) context.record.usage = given->answer.usage;
+    if (given->attached) log_info("attached", {{"id", context.record.id}, {"route", route.path}});
+    static_cast<void>(co_await context.writer.send(std::move(given->answer.response)));
+  }
+
+  asio::awaitable<RunningAnswers::Answer> run_shared(const Route& route, net::HttpRequest& request, std::string id) {
+    KeepingWriter writer;
+    RequestRecord record;
+    record.id = std::move(id);
+    RouteContext context{engine, profiles, options, warm_up, metrics, clock, request, writer, record, true};
+    co_await route.handler(context);
+    RunningAnswers::Answer answer;
+    answer.response = std::move(writer.answer);
+    answer.usage = record.usage;
+    answer.error = record.error;
+    co_return answer;
   }
 
   asio::awaitable<void> dispatch(RouteContext& context) {
@@ -213,7 +281,11 @@ struct Api::Impl {
       context.record.key = *key;
     }
     if (route != nullptr) {
-      co_await route->handler(context);
+      if (route->needs_key && RunningAnswers::concerns(request)) {
+        co_await share(context, *route);
+      } else {
+        co_await route->handler(context);
+      }
       co_return;
     }
     const auto methods = router.methods(request.path);
@@ -237,7 +309,8 @@ struct Api::Impl {
 };
 
 Api::Api(Engine& engine, ProfileSet& profiles, ApiOptions options, const Clock& clock)
-    : impl_(new Impl{engine, profiles, std::move(options), clock, {engine, profiles, options.warm_up}, {}, {}}) {
+    : impl_(new Impl{
+          engine, profiles, std::move(options), clock, {engine, profiles, options.warm_up}, {clock, kLinger_ms}, {}, {}}) {
   add_chat_routes(impl_->router);
   add_completion_routes(impl_->router);
   add_classify_routes(impl_->router);

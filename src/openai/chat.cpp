@@ -55,8 +55,8 @@ Error about_messages(Error error) {
 }
 
 // How long the caller can be sure to hear something: a stream says something at least so often, an answer in one piece does not.
-int64_t deadline_ms(const RouteContext& context, bool stream) {
-  return caller_deadline_ms(context.request, context.clock, stream ? context.options.ping_interval_ms : 0);
+Patience patience_of(const RouteContext& context, bool stream) {
+  return caller_patience(context, stream ? context.options.ping_interval_ms : 0);
 }
 
 class ChatAnswer {
@@ -125,7 +125,9 @@ class ChatAnswer {
     made.stop.insert(made.stop.end(), rendered_.stops.begin(), rendered_.stops.end());
     made.ignore_eos = request_.generation.ignore_eos;
     made.top_logprobs = request_.top_logprobs;
-    made.deadline_ms = deadline_ms(context_, streaming());
+    const Patience patience = patience_of(context_, streaming());
+    made.deadline_ms = patience.deadline_ms;
+    made.admit_by_ms = patience.admit_by_ms;
     made.cancel = cancel_;
     return made;
   }
@@ -248,7 +250,9 @@ asio::awaitable<void> answer_choice(RouteContext& context, const ChatRequest& re
   score.id = context.record.id;
   score.labels = set;
   score.cancel = context.request.gone;
-  score.deadline_ms = deadline_ms(context, request.generation.stream);
+  const Patience patience = patience_of(context, request.generation.stream);
+  score.deadline_ms = patience.deadline_ms;
+  score.admit_by_ms = patience.admit_by_ms;
   score.inputs.push_back(std::move(rendered.prompt));
   Tokens& tokens = score.inputs[0].tokens;
   tokens.insert(tokens.end(), set->forced.begin(), set->forced.end());

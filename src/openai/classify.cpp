@@ -65,7 +65,7 @@ Result<void> check_length(const Prompt& prompt, size_t input, int context_tokens
 }  // namespace
 
 asio::awaitable<Result<ClassifyResult>> classify(Engine& engine, ProfileSet& profiles, const ClassifyRequest& request,
-                                                 std::string id, CancelToken gone, int64_t deadline_ms) {
+                                                 std::string id, CancelToken gone, Patience patience) {
   const auto executor = co_await asio::this_coro::executor;
   ClassifyResult result;
   PF_CO_TRY(result.prepared, choose_profile(engine, profiles, request));
@@ -86,7 +86,8 @@ asio::awaitable<Result<ClassifyResult>> classify(Engine& engine, ProfileSet& pro
   score.id = std::move(id);
   score.labels = result.prepared->labels;
   score.cancel = gone;
-  score.deadline_ms = deadline_ms;
+  score.deadline_ms = patience.deadline_ms;
+  score.admit_by_ms = patience.admit_by_ms;
   score.inputs.reserve(total);
   const int context_tokens = engine.model().context_tokens;
   std::vector<size_t> windows;  // of each input

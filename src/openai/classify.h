@@ -14,6 +14,7 @@
 #include "openai/classify_request.h"
 #include "openai/classify_verdict.h"
 #include "openai/profile_prompt.h"
+#include "openai/route.h"
 
 namespace pocketfleet {
 
@@ -24,7 +25,7 @@ struct ClassifyResult {
 };
 
 boost::asio::awaitable<Result<ClassifyResult>> classify(Engine& engine, ProfileSet& profiles, const ClassifyRequest& request,
-                                                        std::string id, CancelToken gone, int64_t deadline_ms = 0);
+                                                        std::string id, CancelToken gone, Patience patience = {});
 
 // The answer in vLLM's shape, with margin, labels and what the profile adds.
 Json classify_answer(const ClassifyResult& result, const std::string& id, const std::string& model, int64_t created);

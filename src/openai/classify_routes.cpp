@@ -15,9 +15,8 @@ asio::awaitable<Result<Json>> answer_classify(RouteContext& context) {
   PF_CO_TRY(const Json body, read_body(context.request));
   PF_CO_TRY(const ClassifyRequest request, read_classify_request(body));
   PF_CO_CHECK_OK(check_model(context.options, body));
-  const int64_t deadline_ms = caller_deadline_ms(context.request, context.clock);
-  auto result =
-      co_await classify(context.engine, context.profiles, request, context.record.id, context.request.gone, deadline_ms);
+  const Patience patience = caller_patience(context);
+  auto result = co_await classify(context.engine, context.profiles, request, context.record.id, context.request.gone, patience);
   if (!result) co_return fail(result.error());
   context.record.usage = result->usage;
   co_return classify_answer(*result, make_id("classify-"), context.options.model_name, context.clock.unix_ms() / 1000);

@@ -206,7 +206,9 @@ class CompletionAnswer {
     made.stop = request_.generation.stop;
     made.ignore_eos = request_.generation.ignore_eos;
     made.top_logprobs = request_.logprobs;
-    made.deadline_ms = caller_deadline_ms(context_.request, context_.clock, streaming() ? context_.options.ping_interval_ms : 0);
+    const Patience patience = caller_patience(context_, streaming() ? context_.options.ping_interval_ms : 0);
+    made.deadline_ms = patience.deadline_ms;
+    made.admit_by_ms = patience.admit_by_ms;
     made.cancel = cancel_;
     return made;
   }

@@ -30,7 +30,8 @@ struct RouteContext {
   const Clock& clock;
   net::HttpRequest& request;
   net::ResponseWriter& writer;
-  RequestRecord& record;  // id is set; handlers fill in usage and error
+  RequestRecord& record;         // id is set; handlers fill in usage and error
+  bool outlives_caller = false;  // another try may wait for the answer when this caller's time is up
 };
 
 using RouteHandler = std::function<boost::asio::awaitable<void>(RouteContext& context)>;
@@ -75,5 +76,12 @@ Result<void> check_model(const ApiOptions& options, const Json& body);
 // When the caller's own patience ends, from x-stainless-read-timeout or x-stainless-timeout (seconds between two reads); 0 when
 // it is not said. On a stream that is never silent for longer than `silence_ms` a more patient caller sets no deadline.
 int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, int64_t silence_ms = 0);
+
+// The same for the engine: when the work has to end, and by when it must be done to be worth beginning.
+struct Patience {
+  int64_t deadline_ms = 0;
+  int64_t admit_by_ms = 0;
+};
+Patience caller_patience(const RouteContext& context, int64_t silence_ms = 0);
 
 }  // namespace pocketfleet
