@@ -117,6 +117,12 @@ TEST(ChatRequest, WhatIsUnknownIsRefusedAndNeverIgnored) {
   }
 }
 
+TEST(ChatRequest, AParameterWithoutANameIsNamedAsSuch) {
+  const Error error = error_of(with("", 1));
+  EXPECT_EQ(error.code, ErrorCode::kUnsupportedParameter);
+  EXPECT_EQ(error.param, "\"\"");
+}
+
 TEST(ChatRequest, AMisspelledParameterIsAnsweredWithTheOneThatWasMeant) {
   EXPECT_THAT(error_of(with("temprature", 1)).message, HasSubstr("did you mean \"temperature\"?"));
 }

@@ -53,7 +53,7 @@ Result<ClassifyRequest> read_classify_request(const Json& body) {
   if (!body.is_object()) return fail(ErrorCode::kInvalidArgument, "the body must be a JSON object");
   for (const auto& [key, value] : body.items()) {
     if (std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
-    std::string name = key.substr(0, 64);
+    std::string name = shown_key(key);
     std::string message = "\"" + name + "\" is not a parameter of /v1/classify" + did_you_mean(name, kKeys);
     return fail(ErrorCode::kUnsupportedParameter, std::move(message), std::move(name));
   }

@@ -114,7 +114,7 @@ Result<void> ParamReader::finish() {
   PF_CHECK_OK(check());
   for (const auto& item : object_.items()) {
     if (read_.contains(item.key()) || item.value().is_null()) continue;
-    const std::string key = item.key().substr(0, 100);
+    const std::string key = shown_key(item.key());
     const std::vector<std::string_view> known(read_.begin(), read_.end());
     return fail(ErrorCode::kUnsupportedParameter, fmt::format("{} is not supported here{}", name(key), did_you_mean(key, known)),
                 name(key));

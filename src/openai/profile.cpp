@@ -31,15 +31,10 @@ tl::unexpected<Error> wrong(const std::string& key, std::string_view what) {
   return fail(ErrorCode::kInvalidArgument, "\"" + key + "\" " + std::string(what), key);
 }
 
-// Keys from a stranger are repeated in messages: cut to what a slip of the pen can be.
-std::string shown(const std::string& key) {
-  return key.size() <= 64 ? key : key.substr(0, 64) + "...";
-}
-
 Result<void> check_keys(const Json& object, Keys known, const std::string& inside) {
   for (const auto& [key, value] : object.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string param = inside.empty() ? shown(key) : inside + "." + shown(key);
+    const std::string param = inside.empty() ? shown_key(key) : inside + "." + shown_key(key);
     return fail(ErrorCode::kInvalidArgument, "\"" + param + "\" is not a key of a profile" + did_you_mean(key, known), param);
   }
   return {};

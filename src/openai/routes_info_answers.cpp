@@ -25,7 +25,7 @@ Result<void> check_body(const Json& body, std::span<const std::string_view> know
   if (!body.is_object()) return fail(ErrorCode::kInvalidArgument, "the body must be a JSON object");
   for (const auto& [key, value] : body.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    std::string name = key.substr(0, 64);
+    std::string name = shown_key(key);
     std::string message = "\"" + name + "\" is not a parameter of " + std::string(route) + did_you_mean(name, known);
     return fail(ErrorCode::kUnsupportedParameter, std::move(message), std::move(name));
   }

@@ -40,6 +40,11 @@ std::string_view nearest_word(std::string_view word, std::span<const std::string
   return best;
 }
 
+std::string shown_key(std::string_view key) {
+  if (key.empty()) return "\"\"";
+  return key.size() <= 64 ? std::string(key) : std::string(key.substr(0, 64)) + "...";
+}
+
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
   const std::string_view best = nearest_word(word, known);
   return best.empty() ? std::string() : "; did you mean \"" + std::string(best) + "\"?";
