@@ -1,7 +1,8 @@
 // The work that bench/verdicts gives to a server: texts of a known number of tokens, and verdicts on them.
 import {Numbers} from './serve_measure.mjs';
 
-const kGrammar = 'root ::= "RISK_LEVEL: " [1-5]';
+// One token: with random weights the peer would spell the prefix letter by letter, which no tuned model does.
+const kGrammar = 'root ::= [1-5]';
 export const kPrefix = 'RISK_LEVEL: ';
 export const kLabels = ['1', '2', '3', '4', '5'];
 
@@ -113,11 +114,11 @@ export class Job {
       const answer = await server.post('/v1/chat/completions', {
         messages: this.messages(request),
         temperature: 0,
-        max_tokens: 8,
+        max_tokens: 2,
         chat_template_kwargs: {enable_thinking: false},
         ...constraint
       });
-      if (!/^RISK_LEVEL: [1-5]$/.test(answer.choices[0].message.content))
+      if (!/^(RISK_LEVEL: )?[1-5]$/.test(answer.choices[0].message.content))
         throw new Error(`${server.side} answered ${JSON.stringify(answer.choices[0].message.content)}`);
       const cached = answer.usage.prompt_tokens_details?.cached_tokens ?? 0;
       used.reused += cached;
