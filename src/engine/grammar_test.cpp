@@ -8,30 +8,14 @@
 #include <random>
 
 #include "base/json.h"
-#include "engine/llama_runtime.h"
 #include "engine/sampler.h"
+#include "engine/vocab_test_util.h"
 
 namespace pocketfleet {
 namespace {
 
-class GrammarTest : public testing::Test {
+class GrammarTest : public ShippedVocab {
  protected:
-  static void SetUpTestSuite() {
-    RuntimeOptions options;
-    options.model_path = std::string(POCKETFLEET_SOURCE_DIR) + "/models/scam-guard/scam-guard-q4_0.gguf";
-    options.context_tokens = 256;
-    options.slots = 1;
-    options.threads = 1;
-    auto loaded = LlamaRuntime::load(options, [](float) { return true; });
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    runtime_ = std::move(*loaded);
-    vocab_ = std::make_unique<Vocab>(runtime_->vocab());
-  }
-  static void TearDownTestSuite() {
-    vocab_.reset();
-    runtime_.reset();
-  }
-
   static Result<std::shared_ptr<const OutputFormat>> compile(ConstraintKind kind, const std::string& text) {
     return compile_constraint(*vocab_, {kind, text});
   }
@@ -64,9 +48,6 @@ class GrammarTest : public testing::Test {
     }
     return text;
   }
-
-  static inline std::unique_ptr<LlamaRuntime> runtime_;
-  static inline std::unique_ptr<Vocab> vocab_;
 };
 
 std::string repeat(const std::string& text, int times) {

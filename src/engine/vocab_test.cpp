@@ -5,33 +5,12 @@
 
 #include <algorithm>
 
-#include "engine/llama_runtime.h"
+#include "engine/vocab_test_util.h"
 
 namespace pocketfleet {
 namespace {
 
-const std::string kModel = std::string(POCKETFLEET_SOURCE_DIR) + "/models/scam-guard/scam-guard-q4_0.gguf";
-
-class VocabTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    RuntimeOptions options;
-    options.model_path = kModel;
-    options.context_tokens = 256;
-    options.slots = 1;
-    options.threads = 1;
-    auto loaded = LlamaRuntime::load(options, [](float) { return true; });
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    runtime_ = std::move(*loaded);
-    vocab_ = std::make_unique<Vocab>(runtime_->vocab());
-  }
-  static void TearDownTestSuite() {
-    vocab_.reset();
-    runtime_.reset();
-  }
-  static inline std::unique_ptr<LlamaRuntime> runtime_;
-  static inline std::unique_ptr<Vocab> vocab_;
-};
+class VocabTest : public ShippedVocab {};
 
 // C-20: without parse_special no special token of any kind comes out, the user-defined ones included.
 TEST_F(VocabTest, NoSpecialTokenComesOutOfPlainText) {
