@@ -1,15 +1,14 @@
 // Options, the order of the rounds, and the report.
 import {spawnSync} from 'node:child_process';
-import {existsSync, readdirSync, readFileSync, statSync} from 'node:fs';
+import {readFileSync} from 'node:fs';
 import {cpus, loadavg} from 'node:os';
-import {dirname, join} from 'node:path';
-import {fileURLToPath} from 'node:url';
+import {join} from 'node:path';
 import {parseArgs} from 'node:util';
 
+import {checkSpeedModel, findBinaries, root, speedModel} from './binaries.mjs';
 import {firstToken, Numbers, verdictsByChat, verdictsByClassify, writing} from './serve_measure.mjs';
 import {Server, undisturbed} from './serve_servers.mjs';
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const guard = join(root, 'models', 'scam-guard');
 
 const kUsage = `bench/serve: this server against llama-server, on the same model and threads, one after the other
@@ -32,15 +31,6 @@ const kMatrix = '57/5/0/444';
 const kClassify = [{array: 506, parallel: 1}, {array: 64, parallel: 1}, {array: 64, parallel: 4}, {array: 16, parallel: 8}];
 // Slots and requests at a time. The first is what the contract names; the others look for the peer's best.
 const kPeerVerdicts = [{slots: 4, parallel: 4}, {slots: 1, parallel: 1}, {slots: 8, parallel: 8}, {slots: 16, parallel: 16}];
-
-function newest(files) {
-  return files.filter(existsSync).sort((a, b) => statSync(b).mtimeMs - statSync(a).mtimeMs)[0];
-}
-
-function under(folder, tail) {
-  const base = join(root, folder);
-  return existsSync(base) ? readdirSync(base).map((name) => join(base, name, tail)) : [];
-}
 
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
@@ -91,9 +81,8 @@ function readOptions(args) {
   });
   if (values.help) return undefined;
   const options = {
-    ours: values.ours ?? newest(['bench', 'release'].map((preset) => join(root, 'build', preset, 'bin', 'pocketfleet'))),
-    peer: values['llama-server'] ?? newest(under('.deps', 'bin/llama-server').filter((file) => file.includes('llama-'))),
-    speed: values['speed-model'] ?? join(root, 'build', 'synth-0.8b-q4_0.gguf'),
+    ...findBinaries({ours: values.ours, peer: values['llama-server']}),
+    speed: values['speed-model'] ?? speedModel,
     guard: values['guard-model'] ?? join(guard, 'scam-guard-q4_0.gguf'),
     threads: Number(values.threads ?? cpus().length),
     rounds: Number(values.rounds),
@@ -104,13 +93,7 @@ function readOptions(args) {
   for (const name of ['threads', 'rounds', 'written']) {
     if (!Number.isInteger(options[name]) || options[name] < 1) throw new Error(`--${name} must be a whole number of 1 or more`);
   }
-  if (!options.ours)
-    throw new Error('no pocketfleet is built: run cmake --preset bench && cmake --build --preset bench, or pass --ours FILE');
-  if (!options.peer) throw new Error('no llama-server is built: build the target llama_peers, or pass --llama-server FILE');
-  if ((options.only.includes('first') || options.only.includes('write')) && !existsSync(options.speed)) {
-    throw new Error(
-        `${options.speed} does not exist: write it with synth_model --size 0.8b --type q4_0 FILE, or pass --speed-model FILE`);
-  }
+  if (options.only.includes('first') || options.only.includes('write')) checkSpeedModel(options.speed, '--speed-model');
   return options;
 }
 

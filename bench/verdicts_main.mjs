@@ -1,15 +1,13 @@
 // Options, the works A to G, and the report of bench/verdicts.
 import {spawnSync} from 'node:child_process';
-import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:fs';
+import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import {cpus, loadavg, tmpdir} from 'node:os';
-import {dirname, join} from 'node:path';
-import {fileURLToPath} from 'node:url';
+import {join} from 'node:path';
 import {parseArgs} from 'node:util';
 
+import {checkSpeedModel, findBinaries, root, speedModel} from './binaries.mjs';
 import {Server, Watch} from './serve_servers.mjs';
 import {Job} from './verdicts_work.mjs';
-
-const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 
 const kUsage = `bench/verdicts: verdicts on long prompts, against llama-server on the same model and threads
 
@@ -24,10 +22,6 @@ const kUsage = `bench/verdicts: verdicts on long prompts, against llama-server o
 A whole run takes hours: the peer reads 30 x 7,000 tokens for A alone.
 Example: bench/verdicts --only A,E --scale 0.25 --count 0.4
 `;
-
-const newest = (files) => files.filter(existsSync).sort((a, b) => statSync(b).mtimeMs - statSync(a).mtimeMs)[0];
-const under = (folder, tail) =>
-    existsSync(join(root, folder)) ? readdirSync(join(root, folder)).map((name) => join(root, folder, name, tail)) : [];
 
 function readOptions(args) {
   const {values} = parseArgs({
@@ -45,18 +39,14 @@ function readOptions(args) {
   });
   if (values.help) return undefined;
   const options = {
-    ours: values.ours ?? newest(['bench', 'release'].map((preset) => join(root, 'build', preset, 'bin', 'pocketfleet'))),
-    peer: values['llama-server'] ?? newest(under('.deps', 'bin/llama-server')),
-    model: values.model ?? join(root, 'build', 'synth-0.8b-q4_0.gguf'),
+    ...findBinaries({ours: values.ours, peer: values['llama-server']}),
+    model: values.model ?? speedModel,
     threads: String(values.threads ?? cpus().length),
     only: values.only.split(','),
     scale: Number(values.scale),
     count: Number(values.count),
   };
-  if (!options.ours) throw new Error('no pocketfleet is built: run cmake --preset bench && cmake --build --preset bench, or pass --ours');
-  if (!options.peer) throw new Error('no llama-server is built: build the target llama_peers, or pass --llama-server FILE');
-  if (!existsSync(options.model))
-    throw new Error(`${options.model} does not exist: write it with synth_model --size 0.8b --type q4_0 FILE, or pass --model FILE`);
+  checkSpeedModel(options.model, '--model');
   if (!(options.scale > 0) || !(options.count > 0)) throw new Error('--scale and --count must be more than 0');
   return options;
 }
