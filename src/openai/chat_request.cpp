@@ -122,11 +122,7 @@ void read_message(const Json& item, size_t index, ParamReader& body, ChatInput& 
     reader.refuse(
         "role", fmt::format("{}.role must be system, developer, user, assistant or tool, not \"{}\"", where, role.substr(0, 40)));
   }
-  if (auto ok = reader.finish(); !ok) {
-    const Error& error = ok.error();
-    body.refuse(error.param, error.message, error.code);
-    return;
-  }
+  body.take(reader.finish());
   if (role != "system" && role != "developer") input.messages.push_back(std::move(message));
 }
 
@@ -149,7 +145,7 @@ void read_tools(ParamReader& reader, ChatInput& input) {
       tool.parameters = parameters == nullptr ? R"({"type":"object","properties":{}})" : dump_json(*parameters);
       inside.accept({"strict"});
       if (tool.name.empty()) reader.refuse(where, fmt::format("{}.function.name is missing", where));
-      if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
+      reader.take(inside.finish());
       input.tools.push_back(std::move(tool));
     }
   }

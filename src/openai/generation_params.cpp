@@ -138,12 +138,12 @@ void read_response_format(ParamReader& reader, ConstraintReader& constraint) {
     } else {
       named.refuse("schema", "response_format.json_schema.schema must be an object");
     }
-    if (auto ok = named.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
+    reader.take(named.finish());
   } else if (*type != "text") {
     reader.refuse("response_format.type",
                   fmt::format("response_format.type \"{}\" is not one of text, json_object, json_schema", type->substr(0, 40)));
   }
-  if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
+  reader.take(inside.finish());
 }
 
 // vLLM's structured_outputs, and its older guided_* fields.
@@ -156,7 +156,7 @@ void read_structured(ParamReader& reader, ConstraintReader& constraint, std::str
   }
   if (const auto value = fields.string(field("regex"))) constraint.set(named("regex"), ConstraintKind::kRegex, *value);
   if (const auto value = fields.string(field("grammar"))) constraint.set(named("grammar"), ConstraintKind::kGrammar, *value);
-  if (auto ok = fields.check(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
+  reader.take(fields.check());
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ GenerationParams read_generation_params(ParamReader& reader, int vocabulary) {
       reader.refuse("stream_options.continuous_usage_stats",
                     "\"stream_options.continuous_usage_stats\" is not supported; usage comes once, with include_usage");
     }
-    if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
+    reader.take(inside.finish());
     if (!params.stream) reader.refuse("stream_options", "stream_options is only allowed when stream is true");
   }
   params.ignore_eos = reader.boolean("ignore_eos").value_or(false);
@@ -213,7 +213,7 @@ GenerationParams read_generation_params(ParamReader& reader, int vocabulary) {
     if (inside.boolean("json_object").value_or(false)) {
       constraint.set("structured_outputs.json_object", ConstraintKind::kJsonObject, {});
     }
-    if (auto ok = inside.finish(); !ok) reader.refuse(ok.error().param, ok.error().message, ok.error().code);
+    reader.take(inside.finish());
   }
   read_structured(reader, constraint, "guided_", reader);
   if (const auto grammar = reader.string("grammar")) constraint.set("grammar", ConstraintKind::kGrammar, *grammar);

@@ -16,6 +16,10 @@ void ParamReader::refuse(std::string_view key, std::string message, ErrorCode co
   if (!error_) error_ = Error{code, std::move(message), name(key), 0};
 }
 
+void ParamReader::take(const Result<void>& part) {
+  if (!part && !error_) error_ = part.error();
+}
+
 const Json* ParamReader::find(std::string_view key) {
   read_.emplace(key);
   const auto found = object_.find(key);

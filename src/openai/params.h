@@ -32,6 +32,8 @@ class ParamReader {
 
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }
   void refuse(std::string_view key, std::string message, ErrorCode code = ErrorCode::kInvalidArgument);
+  // Takes over the error of a reader of a part, which knows its own place already.
+  void take(const Result<void>& part);
   bool ok() const { return !error_.has_value(); }
 
   // The first error; or, when a field was not read, that it is not supported.
