@@ -6,7 +6,8 @@ namespace pocketfleet {
 
 namespace {
 
-constexpr size_t kRecentPrompts = 32;
+constexpr size_t kRecentPrompts = 256;
+constexpr size_t kRecentTokens = 1u << 20;
 constexpr size_t kRecentMinimum = 64;  // shorter prompts are not worth remembering
 // A checkpoint that was not used while others were so many times is worth half.
 constexpr double kHalfLifeUses = 64;
@@ -17,12 +18,6 @@ size_t cost_bytes(const Checkpoint& checkpoint) {
   return (checkpoint.state ? checkpoint.state->size() : 0) + checkpoint.tokens.size() * sizeof(Token);
 }
 
-size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
-  const size_t limit = std::min(a.size(), b.size());
-  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(limit), b.begin()).first -
-                             a.begin());
-}
-
 }  // namespace
 
 CheckpointStore::CheckpointStore(size_t budget_bytes, CheckpointShelf* shelf) : budget_bytes_(budget_bytes), shelf_(shelf) {
@@ -30,30 +25,16 @@ CheckpointStore::CheckpointStore(size_t budget_bytes, CheckpointShelf* shelf) : 
   for (const Tokens& tokens : shelf_->list()) insert(tokens, false);
 }
 
-uint64_t CheckpointStore::extend_hash(uint64_t hash, Token token) {
-  // FNV-1a over the token's 32 bits, mixed once more; collisions are caught by comparing the tokens.
-  hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3ULL;
-  return hash ^ (hash >> 29);
-}
-
 std::optional<CheckpointStore::Entries::iterator> CheckpointStore::locate(std::span<const Token> tokens, size_t below) const {
-  std::optional<Entries::iterator> best;
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  size_t at = 0;
-  for (const auto& [length, bucket] : by_length_) {
-    if (length >= below || length > tokens.size()) break;
-    for (; at < length; ++at) hash = extend_hash(hash, tokens[at]);
-    const auto [first, last] = bucket.equal_range(hash);
-    for (auto it = first; it != last; ++it) {
-      if (std::equal(it->second->tokens.begin(), it->second->tokens.end(), tokens.begin())) best = it->second;
-    }
-  }
-  return best;
+  const auto found = index_.longest(tokens, below);
+  if (!found) return std::nullopt;
+  return *found->first;
 }
 
 std::optional<CheckpointStore::Entries::iterator> CheckpointStore::exactly(std::span<const Token> tokens) const {
-  const auto entry = locate(tokens, tokens.size() + 1);
-  return entry && (*entry)->tokens.size() == tokens.size() ? entry : std::nullopt;
+  const Entries::iterator* found = index_.find(tokens);
+  if (found == nullptr) return std::nullopt;
+  return *found;
 }
 
 CheckpointStore::Entries::iterator CheckpointStore::insert(std::span<const Token> tokens, bool pinned) {
@@ -64,9 +45,7 @@ CheckpointStore::Entries::iterator CheckpointStore::insert(std::span<const Token
   made.gained_tokens = tokens.size() - (shorter ? (*shorter)->tokens.size() : 0);
   made.last_use = ++uses_;
   entries_.push_front(std::move(made));
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const Token token : tokens) hash = extend_hash(hash, token);
-  by_length_[tokens.size()].emplace(hash, entries_.begin());
+  index_.insert(tokens, entries_.begin());
   return entries_.begin();
 }
 
@@ -85,14 +64,7 @@ void CheckpointStore::take_state(Entries::iterator entry) {
 
 void CheckpointStore::erase(Entries::iterator entry) {
   take_state(entry);
-  const auto bucket = by_length_.find(entry->tokens.size());
-  for (auto it = bucket->second.begin(); it != bucket->second.end(); ++it) {
-    if (it->second == entry) {
-      bucket->second.erase(it);
-      break;
-    }
-  }
-  if (bucket->second.empty()) by_length_.erase(bucket);
+  index_.erase(entry->tokens);
   entries_.erase(entry);
 }
 
@@ -169,18 +141,12 @@ const Checkpoint* CheckpointStore::find(std::span<const Token> tokens) {
 std::optional<std::pair<const Checkpoint*, size_t>> CheckpointStore::find_shared(std::span<const Token> tokens) {
   passing_ = {};
   for (;;) {
-    auto best = entries_.end();
-    size_t best_length = 0;
-    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-      // The last token must be read again, because its logits are wanted.
-      const size_t shared = std::min(common_prefix(entry->tokens, tokens), tokens.size() - 1);
-      if (shared > best_length) {
-        best_length = shared;
-        best = entry;
-      }
-    }
-    if (best == entries_.end()) return std::nullopt;
-    if (bring_back(best)) return std::make_pair(use(best), best_length);
+    const auto [shared, best] = index_.shared(tokens);
+    // The last token must be read again, because its logits are wanted.
+    const size_t length = std::min(shared, tokens.size() - 1);
+    if (length == 0 || best == nullptr) return std::nullopt;
+    const Entries::iterator entry = *best;
+    if (bring_back(entry)) return std::make_pair(use(entry), length);
   }
 }
 
@@ -210,29 +176,33 @@ bool CheckpointStore::pin(std::span<const Token> tokens) {
 
 void CheckpointStore::clear() {
   entries_.clear();
-  by_length_.clear();
+  index_.clear();
   recent_.clear();
+  paths_.clear();
+  recent_tokens_ = 0;
   passing_ = {};
   bytes_ = 0;
   in_ram_ = 0;
 }
 
 size_t CheckpointStore::shared_with_recent(std::span<const Token> tokens) const {
-  size_t best = 0;
-  for (const Tokens& path : recent_) best = std::max(best, common_prefix(path, tokens));
-  return best;
+  return paths_.shared(tokens).first;
 }
 
 void CheckpointStore::remember(std::span<const Token> tokens) {
   if (tokens.size() < kRecentMinimum) return;
-  for (auto it = recent_.begin(); it != recent_.end(); ++it) {
-    if (std::equal(it->begin(), it->end(), tokens.begin(), tokens.end())) {
-      recent_.erase(it);
-      break;
-    }
+  if (const auto* known = paths_.find(tokens)) {
+    recent_.splice(recent_.begin(), recent_, *known);
+    return;
   }
   recent_.emplace_front(tokens.begin(), tokens.end());
-  if (recent_.size() > kRecentPrompts) recent_.pop_back();
+  paths_.insert(tokens, recent_.begin());
+  recent_tokens_ += tokens.size();
+  while (recent_.size() > 1 && (recent_.size() > kRecentPrompts || recent_tokens_ > kRecentTokens)) {
+    paths_.erase(recent_.back());
+    recent_tokens_ -= recent_.back().size();
+    recent_.pop_back();
+  }
 }
 
 }  // namespace pocketfleet

@@ -5,15 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/token_trie.h"
 #include "engine/types.h"
 
 namespace pocketfleet {
@@ -73,7 +71,6 @@ class CheckpointStore {
 
  private:
   using Entries = std::list<Checkpoint>;
-  static uint64_t extend_hash(uint64_t hash, Token token);
   // The longest one shorter than `below`.
   std::optional<Entries::iterator> locate(std::span<const Token> tokens, size_t below) const;
   std::optional<Entries::iterator> exactly(std::span<const Token> tokens) const;
@@ -93,10 +90,12 @@ class CheckpointStore {
   uint64_t evicted_ = 0;
   uint64_t uses_ = 0;
   Entries entries_;
-  // Length in tokens, then hash of the tokens. Lengths are few, so one pass over a prompt's rolling hash finds all candidates.
-  std::map<size_t, std::unordered_multimap<uint64_t, Entries::iterator>> by_length_;
+  TokenTrie<Entries::iterator> index_;
   Checkpoint passing_;  // what was brought back but has no room to stay
-  std::deque<Tokens> recent_;
+  // Paths of recent prompts, the latest first, and where each stands in that list.
+  std::list<Tokens> recent_;
+  TokenTrie<std::list<Tokens>::iterator> paths_;
+  size_t recent_tokens_ = 0;
 };
 
 }  // namespace pocketfleet
