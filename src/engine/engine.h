@@ -1,6 +1,7 @@
 // The engine port: what turns tokens into tokens. Every function may be called from any thread; the ones that give Result are
-// kLoading until the model is there and kUnavailable once it has failed or stopped. generate() and score() return at once and
-// report through their sink; a request that was accepted always ends in exactly one on_done(). Destroying an engine stops it.
+// kLoading until the model is there and kUnavailable once it has failed or stopped. generate(), score() and embed() return at
+// once and report through their sink; a request that was accepted always ends in exactly one on_done(). Destroying an engine
+// stops it.
 #pragma once
 
 #include <memory>
@@ -41,6 +42,8 @@ class Engine {
   // could be in time later), kContextLengthExceeded with both counts, kInvalidArgument for an empty prompt.
   virtual Result<void> generate(GenerateRequest request, std::shared_ptr<GenerateSink> sink) = 0;
   virtual Result<void> score(ScoreRequest request, std::shared_ptr<ScoreSink> sink) = 0;
+  // kUnsupportedParameter when the model does not pool; else as generate().
+  virtual Result<void> embed(EmbedRequest request, std::shared_ptr<EmbedSink> sink) = 0;
 
   // Refuses new work, ends what runs with kUnavailable, and waits for the engine's thread. Safe to call twice.
   virtual void stop() = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 namespace pocketfleet {
 
@@ -68,6 +69,8 @@ struct FakeEngine::Job {
   std::shared_ptr<GenerateSink> generate_sink;
   ScoreRequest score;
   std::shared_ptr<ScoreSink> score_sink;
+  EmbedRequest embed;
+  std::shared_ptr<EmbedSink> embed_sink;
 };
 
 FakeEngine::FakeEngine(FakeScript script) : script_(std::move(script)) {
@@ -154,6 +157,7 @@ ModelInfo FakeEngine::model() const {
   info.vocabulary = 256;
   info.slots = 1;
   info.supports_thinking = script_.supports_thinking;
+  info.embedding_dimensions = script_.embedding_dimensions;
   return info;
 }
 
@@ -267,6 +271,22 @@ Result<void> FakeEngine::score(ScoreRequest request, std::shared_ptr<ScoreSink> 
   return {};
 }
 
+Result<void> FakeEngine::embed(EmbedRequest request, std::shared_ptr<EmbedSink> sink) {
+  PF_CHECK_OK(check_ready());
+  if (script_.embedding_dimensions == 0) return fail(ErrorCode::kUnsupportedParameter, "this model does not pool", "model");
+  for (size_t index = 0; index < request.inputs.size(); ++index) {
+    if (static_cast<int>(request.inputs[index].size()) > script_.context_tokens)
+      return fail(ErrorCode::kContextLengthExceeded, "too long", "input[" + std::to_string(index) + "]");
+  }
+  const std::lock_guard lock(mutex_);
+  auto job = std::make_unique<Job>();
+  job->embed = std::move(request);
+  job->embed_sink = std::move(sink);
+  queue_.push_back(std::move(job));
+  changed_.notify_all();
+  return {};
+}
+
 bool FakeEngine::take_time(const CancelToken& cancel, double tokens, double per_s) {
   if (per_s > 0) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(tokens / per_s);
@@ -292,6 +312,8 @@ void FakeEngine::run() {
     }
     if (job->generate_sink) {
       run_generate(*job);
+    } else if (job->embed_sink) {
+      run_embed(*job);
     } else {
       run_score(*job);
     }
@@ -361,6 +383,27 @@ void FakeEngine::run_score(Job& job) {
     counters_.tokens_read += static_cast<uint64_t>(usage.prompt_tokens);
   }
   job.score_sink->on_done(usage);
+}
+
+void FakeEngine::run_embed(Job& job) {
+  Usage usage;
+  for (size_t index = 0; index < job.embed.inputs.size(); ++index) {
+    const Tokens& tokens = job.embed.inputs[index];
+    if (!take_time(job.embed.cancel, static_cast<double>(tokens.size()), script_.read_tokens_per_s)) {
+      job.embed_sink->on_done(fail(ErrorCode::kCancelled, "the request was given up"));
+      return;
+    }
+    usage.prompt_tokens += static_cast<int>(tokens.size());
+    std::vector<float> vector(static_cast<size_t>(script_.embedding_dimensions), 0);
+    vector[0] = static_cast<float>(tokens[0]);
+    if (vector.size() > 1) vector[1] = static_cast<float>(tokens.size());
+    vector.back() += 1;
+    double sum = 0;
+    for (const float value : vector) sum += static_cast<double>(value) * value;
+    for (float& value : vector) value = static_cast<float>(value / std::sqrt(sum));
+    job.embed_sink->on_item(index, std::move(vector));
+  }
+  job.embed_sink->on_done(usage);
 }
 
 }  // namespace pocketfleet

@@ -26,6 +26,7 @@ struct FakeScript {
   int context_tokens = 4096;
   size_t queue_limit = 16;
   bool supports_thinking = true;
+  int embedding_dimensions = 4;  // 0: does not pool
 };
 
 class FakeEngine final : public Engine {
@@ -53,6 +54,8 @@ class FakeEngine final : public Engine {
   Result<LabelSet> prepare_labels(std::string_view answer_prefix, std::span<const std::string> labels) const override;
   Result<void> generate(GenerateRequest request, std::shared_ptr<GenerateSink> sink) override;
   Result<void> score(ScoreRequest request, std::shared_ptr<ScoreSink> sink) override;
+  // First byte, length, 0, 1, at length 1.
+  Result<void> embed(EmbedRequest request, std::shared_ptr<EmbedSink> sink) override;
   void stop() override;
 
  private:
@@ -60,6 +63,7 @@ class FakeEngine final : public Engine {
   void run();
   void run_generate(Job& job);
   void run_score(Job& job);
+  void run_embed(Job& job);
   // Waits as long as `tokens` take at `per_s`; false when the job is cancelled meanwhile.
   bool take_time(const CancelToken& cancel, double tokens, double per_s);
   Result<void> check_ready() const;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "engine/chat_template.h"
 #include "engine/checkpoint_disk.h"
+#include "engine/embedder.h"
 #include "engine/grammar.h"
 #include "engine/llama_runtime.h"
 #include "engine/output_format.h"
@@ -32,6 +33,16 @@ Result<ggml_type> parse_kv_type(const std::string& name) {
   if (name == "f16") return GGML_TYPE_F16;
   if (name == "q8_0") return GGML_TYPE_Q8_0;
   return fail(ErrorCode::kInvalidArgument, fmt::format("\"{}\" is not a KV cache type; use f32, f16 or q8_0", name));
+}
+
+Result<Pooling> parse_pooling(const std::string& name) {
+  if (name == "model") return Pooling::kModel;
+  if (name == "none") return Pooling::kNone;
+  if (name == "mean") return Pooling::kMean;
+  if (name == "first") return Pooling::kFirst;
+  if (name == "last") return Pooling::kLast;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("\"{}\" is not a way to pool; use model, none, mean, first or last", name));
 }
 
 class LlamaEngineImpl final : public Engine {
@@ -147,6 +158,12 @@ class LlamaEngineImpl final : public Engine {
     return scheduler_->submit(std::move(request), std::move(sink));
   }
 
+  Result<void> embed(EmbedRequest request, std::shared_ptr<EmbedSink> sink) override {
+    PF_CHECK_OK(check_ready());
+    PF_CHECK_OK(check_weights());
+    return scheduler_->submit(std::move(request), std::move(sink));
+  }
+
  private:
   // To be called when ready. A text that may be about as long as the context is counted exactly, later.
   Result<void> check_lengths(std::span<const std::string_view> texts, const char* param) const {
@@ -230,17 +247,33 @@ class LlamaEngineImpl final : public Engine {
            }));
     vocab_ = std::make_unique<Vocab>(runtime_->vocab());
     PF_TRY(template_, ChatTemplate::create(runtime_->model(), *vocab_, options_.chat_template));
+    PF_CHECK_OK(make_embedder());
     open_disk();
     set_phase("warming up", 0.95);
     PF_TRY(const double speed, runtime_->warm_up());
     SchedulerOptions scheduler_options;
     scheduler_options.queue_limit = options_.queue_limit;
     scheduler_options.checkpoint_ram_bytes = options_.checkpoint_ram_bytes;
+    scheduler_options.deterministic = options_.deterministic;
     const std::lock_guard lock(mutex_);
     info_ = runtime_->info();
     info_.supports_thinking = template_->supports_thinking();
-    scheduler_ = std::make_unique<Scheduler>(*runtime_, *vocab_, scheduler_options, clock_, speed, disk_.get());
+    if (embedder_) info_.embedding_dimensions = embedder_->dimensions();
+    scheduler_ = std::make_unique<Scheduler>(*runtime_, *vocab_, scheduler_options, clock_, speed, disk_.get(), embedder_.get());
     if (stopping_) scheduler_->stop();
+    return {};
+  }
+
+  Result<void> make_embedder() {
+    EmbedderOptions options;
+    PF_TRY(const Pooling asked, parse_pooling(options_.pooling));
+    PF_TRY(options.pooling, Embedder::pooling_of(runtime_->model(), asked));
+    if (options.pooling == Pooling::kNone) return {};
+    options.context_tokens = runtime_->info().context_tokens;
+    options.threads = runtime_->threads();
+    options.batch_tokens = runtime_->batch_tokens();
+    options.flash_attention = options_.flash_attention;
+    PF_TRY(embedder_, Embedder::create(runtime_->model(), options));
     return {};
   }
 
@@ -272,8 +305,9 @@ class LlamaEngineImpl final : public Engine {
       options.budget_bytes = options_.checkpoint_disk_bytes;
       PF_TRY(options.identity.model, digest_model());
       // What decides in which order sums are made, and so the last bits of a state.
-      options.identity.build = hash128(fmt::format("{} {} flash {} batch {}", llama_version(), llama_print_system_info(),
-                                                   options_.flash_attention, options_.batch_tokens));
+      options.identity.build =
+          hash128(fmt::format("{} {} flash {} batch {}{}", llama_version(), llama_print_system_info(), options_.flash_attention,
+                              options_.batch_tokens, options_.deterministic ? " deterministic" : ""));
       PF_TRY(const ggml_type kv_type, parse_kv_type(options_.kv_type));
       options.identity.key_type = options.identity.value_type = static_cast<uint32_t>(kv_type);
       return CheckpointDisk::open(std::move(options));
@@ -325,6 +359,7 @@ class LlamaEngineImpl final : public Engine {
   std::unique_ptr<Vocab> vocab_;
   std::unique_ptr<ChatTemplate> template_;
   std::unique_ptr<CheckpointDisk> disk_;  // may be null; outlives the scheduler
+  std::unique_ptr<Embedder> embedder_;    // may be null; outlives the scheduler
   std::unique_ptr<Scheduler> scheduler_;
 
   std::mutex join_mutex_;

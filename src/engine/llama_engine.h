@@ -23,8 +23,10 @@ struct LlamaEngineOptions {
   std::string kv_type = "f16";         // f32, f16, q8_0
   bool flash_attention = true;
   bool mmap = true;
-  std::string chat_template;     // instead of the model's own
-  bool vocabulary_only = false;  // makes prompts and tokens; generate() and score() are kUnavailable
+  bool deterministic = false;     // the same request gives the same bits, whatever else there is to do; one at a time
+  std::string pooling = "model";  // how embeddings are made: as the model says, none, mean, first, last
+  std::string chat_template;      // instead of the model's own
+  bool vocabulary_only = false;   // makes prompts and tokens; generate() and score() are kUnavailable
 };
 
 std::unique_ptr<Engine> make_llama_engine(LlamaEngineOptions options, const Clock& clock = SystemClock::instance());

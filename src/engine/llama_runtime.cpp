@@ -113,6 +113,7 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   const int trained = llama_model_n_ctx_train(model);
   const int per_request = options.context_tokens > 0 ? options.context_tokens : std::min(trained > 0 ? trained : 8192, 8192);
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  runtime->threads_ = threads;
   const bool recurrent = llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
 
   llama_context_params params = llama_context_default_params();

@@ -41,7 +41,9 @@ class LlamaRuntime {
 
   const llama_vocab* vocab() const { return vocab_; }
   const llama_model* model() const { return model_.get(); }
+  llama_model* model() { return model_.get(); }
   const ModelInfo& info() const { return info_; }
+  int threads() const { return threads_; }
   int sequences() const { return sequences_; }
   size_t cells() const { return cells_; }  // of the KV cache, shared by all sequences
   size_t batch_tokens() const { return batch_tokens_; }
@@ -86,6 +88,7 @@ class LlamaRuntime {
   llama_batch batch_{};
   const std::function<bool()>* give_up_ = nullptr;  // of the decode() that runs
   ModelInfo info_;
+  int threads_ = 1;
   int sequences_ = 0;
   size_t cells_ = 0;
   size_t batch_tokens_ = 0;

@@ -24,13 +24,14 @@ Error gone_error(const CancelToken& cancel, int64_t deadline_ms, int64_t now_ms)
 }  // namespace
 
 Scheduler::Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock,
-                     double read_tokens_per_s, CheckpointShelf* shelf)
+                     double read_tokens_per_s, CheckpointShelf* shelf, Embedder* embedder)
     : runtime_(runtime),
       vocab_(vocab),
       options_(options),
       clock_(clock),
       speed_(read_tokens_per_s),
       shelf_(shelf),
+      embeddings_(embedder == nullptr ? nullptr : std::make_unique<EmbedWork>(*embedder, clock, options.queue_limit)),
       checkpoints_(options.checkpoint_ram_bytes, shelf) {
   for (int sequence = runtime.sequences() - 1; sequence >= 0; --sequence) free_sequences_.push_back(sequence);
   counters_.read_tokens_per_s = read_tokens_per_s;
@@ -163,6 +164,19 @@ Result<void> Scheduler::submit(ScoreRequest request, std::shared_ptr<ScoreSink> 
   ++waiting_requests_;
   queued_tokens_ += tokens;
   score_inbox_.push_back(std::move(job));
+  wake_.notify_one();
+  return {};
+}
+
+Result<void> Scheduler::submit(EmbedRequest request, std::shared_ptr<EmbedSink> sink) {
+  if (!embeddings_) {
+    return fail(ErrorCode::kUnsupportedParameter,
+                "this model says nothing of how to pool, so it gives no embeddings; serve one made for them, or say --pooling",
+                "model");
+  }
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return fail(ErrorCode::kUnavailable, "the server is stopping");
+  PF_CHECK_OK(embeddings_->submit(std::move(request), std::move(sink)));
   wake_.notify_one();
   return {};
 }
@@ -325,7 +339,7 @@ EngineCounters Scheduler::counters() const {
 void Scheduler::fill(EngineStatus& status) const {
   const std::lock_guard lock(mutex_);
   status.running = running_;
-  status.queued = static_cast<int>(waiting_requests_);
+  status.queued = static_cast<int>(waiting_requests_ + (embeddings_ ? embeddings_->waiting() : 0));
   status.queued_tokens = queued_tokens_;
 }
 
@@ -335,10 +349,11 @@ void Scheduler::run() {
     drop_gone();
     admit();
     publish();
-    if (active_.empty()) {
+    const bool embeds = embeddings_ && !embeddings_->idle();
+    if (active_.empty() && !embeds) {
       std::unique_lock lock(mutex_);
       if (stopping_) break;
-      if (inbox_.empty() && score_inbox_.empty()) {
+      if (inbox_.empty() && score_inbox_.empty() && (!embeddings_ || embeddings_->idle())) {
         // What waits but could not be admitted can only be waiting for its caller or its deadline.
         wake_.wait_for(lock, std::chrono::milliseconds(waiting_.empty() ? 1000 : 20));
       }
@@ -348,10 +363,14 @@ void Scheduler::run() {
       const std::lock_guard lock(mutex_);
       if (stopping_) break;
     }
-    turn();
+    // In turn, so that neither starves.
+    if (!active_.empty()) turn();
+    if (embeds) embeddings_->turn(stopping_);
   }
   take_inbox();
-  fail_all({ErrorCode::kUnavailable, "the server is stopping", {}, 0});
+  const Error stopped{ErrorCode::kUnavailable, "the server is stopping", {}, 0};
+  fail_all(stopped);
+  if (embeddings_) embeddings_->fail_all(stopped);
   publish();
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "engine/batch_policy.h"
 #include "engine/checkpoints.h"
+#include "engine/embed_work.h"
 #include "engine/label_trie.h"
 #include "engine/llama_runtime.h"
 #include "engine/read_speed.h"
@@ -31,17 +32,21 @@ struct SchedulerOptions {
   size_t turn_gain_tokens = 256;       // the same for the end of a chat turn, which fewer requests go on from
   int64_t stream_gap_ms = 250;
   int64_t chunk_ms = 10'000;
+  // The same request gives the same bits whatever else there is to do: one request at a time, in an empty cache, read in pieces
+  // that the prompt alone decides.
+  bool deterministic = false;
 };
 
 class Scheduler {
  public:
-  // `shelf` may be null; it must outlive the scheduler.
+  // `shelf` and `embedder` may be null; they must outlive the scheduler.
   Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions options, const Clock& clock, double read_tokens_per_s,
-            CheckpointShelf* shelf = nullptr);
+            CheckpointShelf* shelf = nullptr, Embedder* embedder = nullptr);
   ~Scheduler();
 
   Result<void> submit(GenerateRequest request, std::shared_ptr<GenerateSink> sink);
   Result<void> submit(ScoreRequest request, std::shared_ptr<ScoreSink> sink);
+  Result<void> submit(EmbedRequest request, std::shared_ptr<EmbedSink> sink);
 
   void run();   // returns after stop()
   void stop();  // from any thread; ends what runs with kUnavailable
@@ -74,6 +79,8 @@ class Scheduler {
   void admit();
   std::vector<Items::iterator> next_in_line();
   bool try_admit(Item& item);
+  bool admit_alone(Item& item);
+  void begin_reading(Item& item, size_t base_tokens);
   bool must_wait_for_prefix(const Item& item, size_t base_tokens) const;
   size_t cells_needed(const Item& item, size_t shared_tokens) const;
   void plan_stops(Item& item, size_t base_tokens);
@@ -123,6 +130,7 @@ class Scheduler {
   std::list<Resident> residents_;
   std::vector<int> free_sequences_;
   CheckpointShelf* const shelf_;
+  const std::unique_ptr<EmbedWork> embeddings_;  // null: the model does not pool
   CheckpointStore checkpoints_;
   EngineCounters counters_;
   std::vector<Chunk> chunks_;

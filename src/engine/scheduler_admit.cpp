@@ -122,6 +122,7 @@ void Scheduler::plan_stops(Item& item, size_t base_tokens) {
 }
 
 bool Scheduler::try_admit(Item& item) {
+  if (options_.deterministic) return active_.empty() && admit_alone(item);
   const Tokens& tokens = item.prompt.tokens;
   Resident* resident = find_resident(tokens);
   size_t base = resident != nullptr ? resident->tokens.size() : 0;
@@ -179,22 +180,50 @@ bool Scheduler::try_admit(Item& item) {
 
   item.sequence = sequence;
   item.resident = resident;
-  item.read = base;
-  item.reused = base;
   item.cells = cells_needed(item, resident != nullptr ? base : 0);
-  item.state = Item::State::kReading;
-  counters_.tokens_reused += base;
   plan_stops(item, base);
+  begin_reading(item, base);
+  return true;
+}
+
+// The state at a fixed part's end is always read from the beginning in whole batches, so it is the same in every prompt that
+// begins with it, and every prompt goes on from it in the same pieces.
+bool Scheduler::admit_alone(Item& item) {
+  drop_idle_residents(true);
+  runtime_.reset();
+  const Tokens& tokens = item.prompt.tokens;
+  const size_t fixed = item.prompt.checkpoints.empty() ? 0 : item.prompt.checkpoints.front();
+  item.stops.clear();
+  item.sequence = take_sequence();
+  item.cells = cells_needed(item, 0);
+  size_t base = 0;
+  if (fixed >= options_.checkpoint_gain_tokens && fixed < tokens.size()) {
+    const std::span<const Token> prefix = std::span(tokens).first(fixed);
+    const Checkpoint* found = checkpoints_.contains(prefix) ? checkpoints_.find(std::span(tokens).first(fixed + 1)) : nullptr;
+    if (found != nullptr && found->tokens.size() == fixed && runtime_.restore(item.sequence, *found->state)) {
+      base = fixed;
+      ++counters_.checkpoints_used;
+    } else {
+      item.stops.push_back(fixed);
+    }
+  }
+  begin_reading(item, base);
+  return true;
+}
+
+void Scheduler::begin_reading(Item& item, size_t base_tokens) {
+  const Tokens& tokens = item.prompt.tokens;
+  item.read = base_tokens;
+  item.reused = base_tokens;
+  item.state = Item::State::kReading;
+  counters_.tokens_reused += base_tokens;
   if (item.prompt.pinned && !item.prompt.checkpoints.empty())
     checkpoints_.pin(std::span(tokens).first(item.prompt.checkpoints.front()));
   checkpoints_.remember(tokens);
-  {
-    const std::lock_guard lock(mutex_);
-    queued_tokens_ -= static_cast<int64_t>(base);
-    if (!item.is_score() || !item.job->started) --waiting_requests_;
-  }
+  const std::lock_guard lock(mutex_);
+  queued_tokens_ -= static_cast<int64_t>(base_tokens);
+  if (!item.is_score() || !item.job->started) --waiting_requests_;
   if (item.is_score()) item.job->started = true;
-  return true;
 }
 
 // Those of the waiting that have the first claim: interactive before batch, short before long, with ageing.
@@ -246,6 +275,7 @@ void Scheduler::admit() {
     if (!item.is_score()) ++writing_slots;
     active_.push_back(std::move(*it));
     waiting_.erase(it);
+    if (options_.deterministic) return;
   }
 }
 

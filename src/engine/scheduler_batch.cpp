@@ -79,7 +79,8 @@ void Scheduler::add_chunks() {
   }
   BatchLimits limits;
   limits.batch_tokens = runtime_.batch_tokens() - static_cast<size_t>(runtime_.batch_size());
-  limits.read_tokens_per_s = counters_.read_tokens_per_s;
+  // Speed is never twice the same, so it must not decide where a piece ends.
+  limits.read_tokens_per_s = options_.deterministic ? 0 : counters_.read_tokens_per_s;
   limits.stream_gap_ms = options_.stream_gap_ms;
   limits.chunk_ms = options_.chunk_ms;
   limits.streams_running = streams_running;
@@ -269,6 +270,7 @@ void Scheduler::keep_checkpoint(Item& item) {
     }
     if (checkpoints_.add(prefix, *std::move(state), item.prompt.pinned)) ++counters_.checkpoints_made;
   }
+  if (options_.deterministic) return;
   // Others wait for this prefix: they fork from the cells as they are.
   const bool wanted = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& other) {
     return other->prompt.tokens.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), other->prompt.tokens.begin());

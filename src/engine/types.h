@@ -29,6 +29,7 @@ struct ModelInfo {
   int vocabulary = 0;
   int slots = 0;  // requests that write at the same time
   bool supports_thinking = false;
+  int embedding_dimensions = 0;  // of the vectors that embed() gives; 0: the model does not pool
 };
 
 enum class EngineState { kLoading, kReady, kFailed, kStopped };
@@ -246,6 +247,24 @@ struct ScoreRequest {
   int64_t deadline_ms = 0;
   int64_t admit_by_ms = 0;  // refused at once if it would be later; 0: the deadline
   CancelToken cancel;
+};
+
+// Texts as tokens, to be turned into one vector each.
+struct EmbedRequest {
+  std::string id;
+  std::vector<Tokens> inputs;
+  int64_t deadline_ms = 0;
+  CancelToken cancel;
+};
+
+// As the other sinks: on the engine's thread, returns at once, on_done comes last and exactly once.
+class EmbedSink {
+ public:
+  virtual ~EmbedSink() = default;
+  // Of length 1. Inputs may come in any order.
+  virtual void on_item(size_t index, std::vector<float> vector) = 0;
+  // Usage is summed over the inputs.
+  virtual void on_done(Result<Usage> done) = 0;
 };
 
 class ScoreSink {

@@ -45,6 +45,7 @@ struct ModelSummary {
   uint64_t attention_dims = 0;  // the widest layer's heads x dimensions
   uint64_t recurrent_dims = 0;  // of a recurrent layer's values
   uint64_t convolved = 0;       // numbers a token that a recurrent layer convolves
+  bool pools = false;           // says how embeddings are made
   bool recurrent = false;       // some layers keep a state that cannot be cut back to an earlier token
   std::vector<LayerState> layers;
   std::vector<TypeShare> types;  // most bytes first

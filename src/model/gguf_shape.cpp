@@ -167,6 +167,8 @@ Result<void> check_shape(const GgufMeta& meta, ModelSummary& summary) {
   PF_TRY(const uint64_t blocks, meta.required("block_count", 1, kMostLayers));
   PF_TRY(const uint64_t drafting, meta.number("nextn_predict_layers", 0, blocks - 1, 0));
   PF_TRY(summary.context_tokens, meta.required("context_length", 1, uint64_t{1} << 31));
+  PF_TRY(const uint64_t pooling, meta.number("pooling_type", 0, 64, 0));
+  summary.pools = pooling != 0;
   PF_TRY(summary.embedding, meta.required("embedding_length", 1, kWidest));
   PF_TRY(const auto feed_forward, meta.per_layer("feed_forward_length", blocks, kWidestFeedForward, 0));
   summary.feed_forward = *std::max_element(feed_forward.begin(), feed_forward.end());

@@ -20,6 +20,9 @@ constexpr uint64_t kExtraSequences = 3;  // the engine's, for prefixes and for t
 constexpr uint64_t kMostScoreSequences = 24;
 constexpr uint64_t kScoreBytes = 64 * kMiB;
 constexpr uint64_t kExtraOutputs = 16;
+constexpr uint64_t kEmbeddingSequences = 8;  // as the engine's embedder has them
+constexpr uint64_t kEmbeddingLogitsBytes = 128 * kMiB;
+constexpr uint64_t kLeastEmbeddingBatch = 32;
 constexpr uint64_t kMost = uint64_t{1} << 62;
 
 // Settings and models come from people: products stop at a bound and do not wrap around.
@@ -93,6 +96,16 @@ Result<MemoryPlan> compute_memory(const ModelSummary& summary, const MemorySetti
   plan.vocabulary_bytes = times(summary.vocabulary, kTokenBytes + outputs * 4);
   plan.checkpoint_bytes = settings.checkpoint_bytes;
   plan.program_bytes = kProgramBytes;
+  if (settings.embeddings) {
+    // Every token of such a batch has logits, so it is cut where those would take too much.
+    const uint64_t affordable = kEmbeddingLogitsBytes / 4 / std::max<uint64_t>(summary.vocabulary, 1);
+    const uint64_t pooled = std::min(batch, std::max(affordable, kLeastEmbeddingBatch));
+    MemoryPlan own = plan;
+    own.sequences = kEmbeddingSequences;
+    const uint64_t own_cells = padded(plan.context_tokens, 256);
+    plan.embedding_bytes = plus(plus(times(times(own_cells, kv_numbers), 2), times(sequence_bytes, kEmbeddingSequences)),
+                                compute_buffer(summary, own, own_cells, pooled, pooled));
+  }
   return plan;
 }
 
@@ -126,6 +139,7 @@ std::string describe(const MemoryPlan& plan) {
                                 format_bytes(plan.kv_bytes), plan.context_tokens);
   if (plan.recurrent_bytes > 0)
     out += fmt::format(" + states of {} sequences {}", plan.sequences, format_bytes(plan.recurrent_bytes));
+  if (plan.embedding_bytes > 0) out += fmt::format(" + embeddings {}", format_bytes(plan.embedding_bytes));
   out += fmt::format(" + compute buffers {} + vocabulary {} + checkpoints {} + program {}", format_bytes(plan.compute_bytes),
                      format_bytes(plan.vocabulary_bytes), format_bytes(plan.checkpoint_bytes), format_bytes(plan.program_bytes));
   return out;

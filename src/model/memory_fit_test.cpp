@@ -90,6 +90,20 @@ TEST(MemoryFit, TheEnginesOwnNumberOfSequencesIsFollowed) {
 }
 
 // C-12
+TEST(MemoryFit, EmbeddingsTakeAContextOfTheirOwn) {
+  const auto summary = inspect_gguf(POCKETFLEET_SOURCE_DIR "/models/scam-guard/scam-guard-q4_0.gguf");
+  ASSERT_TRUE(summary) << summary.error().message;
+  MemorySettings settings;
+  settings.context_tokens = 512;
+  const MemoryPlan without = *compute_memory(*summary, settings);
+  settings.embeddings = true;
+  const MemoryPlan with = *compute_memory(*summary, settings);
+  EXPECT_EQ(without.embedding_bytes, 0u);
+  EXPECT_GT(with.embedding_bytes, with.kv_bytes / settings.slots);
+  EXPECT_EQ(with.total_bytes(), without.total_bytes() + with.embedding_bytes);
+  EXPECT_NE(describe(with).find("embeddings"), std::string::npos);
+}
+
 TEST(MemoryFit, WhatDoesNotFitIsRefusedWithEveryNumberAndWhatToChange) {
   MemorySettings settings;
   settings.slots = 16;

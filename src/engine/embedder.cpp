@@ -1,0 +1,180 @@
+#include "engine/embedder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+namespace pocketfleet {
+
+namespace {
+
+constexpr size_t kMostSequences = 8;
+// llama.cpp computes the logits of every token of an embedding batch; they may take so much.
+constexpr size_t kLogitsBytes = 128u << 20;
+constexpr size_t kLeastBatch = 32;
+
+enum llama_pooling_type type_of(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kMean:
+      return LLAMA_POOLING_TYPE_MEAN;
+    case Pooling::kFirst:
+      return LLAMA_POOLING_TYPE_CLS;
+    case Pooling::kLast:
+      return LLAMA_POOLING_TYPE_LAST;
+    case Pooling::kModel:
+    case Pooling::kNone:
+      break;
+  }
+  return LLAMA_POOLING_TYPE_NONE;
+}
+
+void normalise(std::vector<float>& vector) {
+  double sum = 0;
+  for (const float value : vector) sum += static_cast<double>(value) * value;
+  const double length = std::sqrt(sum);
+  if (!(length > 0)) return;
+  for (float& value : vector) value = static_cast<float>(value / length);
+}
+
+}  // namespace
+
+Result<Pooling> Embedder::pooling_of(const llama_model* model, Pooling asked) {
+  if (asked != Pooling::kModel) return asked;
+  char architecture[128] = "";
+  char value[32] = "";
+  if (llama_model_meta_val_str(model, "general.architecture", architecture, sizeof architecture) < 0) return Pooling::kNone;
+  const std::string key = std::string(architecture) + ".pooling_type";
+  if (llama_model_meta_val_str(model, key.c_str(), value, sizeof value) < 0) return Pooling::kNone;
+  switch (std::atoi(value)) {
+    case LLAMA_POOLING_TYPE_NONE:
+      return Pooling::kNone;
+    case LLAMA_POOLING_TYPE_MEAN:
+      return Pooling::kMean;
+    case LLAMA_POOLING_TYPE_CLS:
+      return Pooling::kFirst;
+    case LLAMA_POOLING_TYPE_LAST:
+      return Pooling::kLast;
+    default:
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("the model pools in a way that is not known here ({} = {}); say --pooling none, mean, first or last", key,
+                      value));
+  }
+}
+
+Result<std::unique_ptr<Embedder>> Embedder::create(llama_model* model, const EmbedderOptions& options) {
+  std::unique_ptr<Embedder> embedder(new Embedder());
+  const auto vocabulary = static_cast<size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model)));
+  embedder->pooling_ = options.pooling;
+  embedder->context_tokens_ = static_cast<size_t>(options.context_tokens);
+  const size_t affordable = kLogitsBytes / sizeof(float) / std::max<size_t>(vocabulary, 1);
+  embedder->batch_tokens_ =
+      std::min({std::max(affordable, kLeastBatch), options.batch_tokens, static_cast<size_t>(options.context_tokens)});
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = static_cast<uint32_t>(options.context_tokens);
+  params.n_batch = static_cast<uint32_t>(embedder->batch_tokens_);
+  params.n_ubatch = params.n_batch;
+  params.n_seq_max = kMostSequences;
+  params.n_threads = options.threads;
+  params.n_threads_batch = options.threads;
+  params.flash_attn_type = options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_AUTO : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  params.kv_unified = true;
+  params.no_perf = true;
+  params.embeddings = true;
+  params.pooling_type = type_of(options.pooling);
+  embedder->context_.reset(llama_init_from_model(model, params));
+  if (!embedder->context_) {
+    return fail(ErrorCode::kOutOfMemory,
+                fmt::format("no context of {} tokens for embeddings could be made; try a smaller --ctx", options.context_tokens));
+  }
+  llama_set_abort_callback(
+      embedder->context_.get(),
+      [](void* data) {
+        const auto* give_up = static_cast<const Embedder*>(data)->give_up_;
+        return give_up != nullptr && *give_up && (*give_up)();
+      },
+      embedder.get());
+  embedder->dimensions_ = llama_model_n_embd(model);
+  embedder->batch_ = llama_batch_init(static_cast<int32_t>(embedder->batch_tokens_), 0, 1);
+  return embedder;
+}
+
+Embedder::~Embedder() {
+  if (batch_.token != nullptr) llama_batch_free(batch_);
+}
+
+size_t Embedder::fits(std::span<const Tokens* const> inputs) const {
+  size_t tokens = 0;
+  size_t count = 0;
+  while (count < inputs.size() && count < kMostSequences && tokens + inputs[count]->size() <= batch_tokens_)
+    tokens += inputs[count++]->size();
+  return std::max<size_t>(count, 1);
+}
+
+void Embedder::add(Token token, int position, int sequence) {
+  const int row = batch_.n_tokens++;
+  batch_.token[row] = token;
+  batch_.pos[row] = position;
+  batch_.n_seq_id[row] = 1;
+  batch_.seq_id[row][0] = sequence;
+  batch_.logits[row] = 1;
+}
+
+Result<void> Embedder::decode() {
+  const int32_t code = llama_decode(context_.get(), batch_);
+  if (code == 0) return {};
+  if (code == 2) return fail(ErrorCode::kCancelled, "the batch was given up");
+  return fail(ErrorCode::kInternal, fmt::format("llama_decode gave {} for an embedding", code));
+}
+
+// In pieces. What each token comes to depends on those before it alone, so the pieces' vectors make up the whole's exactly.
+Result<std::vector<float>> Embedder::embed_long(const Tokens& input) {
+  std::vector<float> sum(static_cast<size_t>(dimensions_), 0);
+  for (size_t begin = 0; begin < input.size(); begin += batch_tokens_) {
+    const size_t count = std::min(batch_tokens_, input.size() - begin);
+    batch_.n_tokens = 0;
+    for (size_t index = begin; index < begin + count; ++index) add(input[index], static_cast<int>(index), 0);
+    PF_CHECK_OK(decode());
+    const float* vector = llama_get_embeddings_seq(context_.get(), 0);
+    if (vector == nullptr) return fail(ErrorCode::kInternal, "the model gave no embedding");
+    if (pooling_ == Pooling::kFirst && begin > 0) continue;
+    for (size_t index = 0; index < sum.size(); ++index)
+      sum[index] = pooling_ == Pooling::kMean ? sum[index] + vector[index] * static_cast<float>(count) : vector[index];
+  }
+  return sum;
+}
+
+Result<std::vector<std::vector<float>>> Embedder::embed(std::span<const Tokens* const> inputs,
+                                                        const std::function<bool()>& give_up) {
+  give_up_ = &give_up;
+  llama_memory_clear(llama_get_memory(context_.get()), false);
+  auto vectors = [&]() -> Result<std::vector<std::vector<float>>> {
+    std::vector<std::vector<float>> out;
+    if (inputs.size() == 1) {
+      PF_TRY(std::vector<float> vector, embed_long(*inputs[0]));
+      out.push_back(std::move(vector));
+      return out;
+    }
+    batch_.n_tokens = 0;
+    for (size_t input = 0; input < inputs.size(); ++input) {
+      for (size_t index = 0; index < inputs[input]->size(); ++index)
+        add((*inputs[input])[index], static_cast<int>(index), static_cast<int>(input));
+    }
+    PF_CHECK_OK(decode());
+    for (size_t input = 0; input < inputs.size(); ++input) {
+      const float* vector = llama_get_embeddings_seq(context_.get(), static_cast<llama_seq_id>(input));
+      if (vector == nullptr) return fail(ErrorCode::kInternal, "the model gave no embedding");
+      out.emplace_back(vector, vector + dimensions_);
+    }
+    return out;
+  }();
+  give_up_ = nullptr;
+  if (!vectors) return vectors;
+  for (std::vector<float>& vector : *vectors) normalise(vector);
+  return vectors;
+}
+
+}  // namespace pocketfleet
