@@ -313,7 +313,9 @@ Api::Api(Engine& engine, ProfileSet& profiles, ApiOptions options, const Clock& 
           engine, profiles, std::move(options), clock, {engine, profiles, options.warm_up}, {clock, kLinger_ms}, {}, {}}) {
   add_chat_routes(impl_->router);
   add_completion_routes(impl_->router);
+  add_responses_routes(impl_->router);
   add_classify_routes(impl_->router);
+  add_embeddings_routes(impl_->router);
   add_info_routes(impl_->router);
 }
 

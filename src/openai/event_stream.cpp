@@ -24,8 +24,11 @@ asio::awaitable<void> EventStream::put(std::string bytes) {
 }
 
 // JSON text holds no line ends, so one data line is enough.
-asio::awaitable<void> EventStream::send(const Json& event) {
-  co_await put("data: " + dump_json(event) + "\n\n");
+asio::awaitable<void> EventStream::send(const Json& event, std::string_view type) {
+  std::string bytes;
+  if (!type.empty()) bytes.append("event: ").append(type).append("\n");
+  bytes.append("data: ").append(dump_json(event)).append("\n\n");
+  co_await put(std::move(bytes));
 }
 
 asio::awaitable<void> EventStream::ping() {
@@ -34,6 +37,10 @@ asio::awaitable<void> EventStream::ping() {
 
 asio::awaitable<void> EventStream::done() {
   co_await put("data: [DONE]\n\n");
+  co_await end();
+}
+
+asio::awaitable<void> EventStream::end() {
   if (!gone_) static_cast<void>(co_await writer_.end());
 }
 

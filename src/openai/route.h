@@ -59,7 +59,9 @@ class Router {
 
 void add_chat_routes(Router& router);
 void add_completion_routes(Router& router);
+void add_responses_routes(Router& router);
 void add_classify_routes(Router& router);
+void add_embeddings_routes(Router& router);
 void add_info_routes(Router& router);
 
 boost::asio::awaitable<void> send_json(RouteContext& context, int status, const Json& body);

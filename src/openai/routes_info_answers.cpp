@@ -64,6 +64,7 @@ Json model_answer(const Engine& engine, const std::string& name, int64_t created
                       {"size", info.size_bytes},
                       {"slots", info.slots},
                       {"thinking", info.supports_thinking}};
+    if (info.embedding_dimensions > 0) answer["meta"]["n_embd_out"] = info.embedding_dimensions;
   }
   return answer;
 }

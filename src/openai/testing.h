@@ -55,7 +55,9 @@ class RecordingWriter final : public net::ResponseWriter {
       const size_t end = body.find("\n\n", begin);
       EXPECT_NE(end, std::string::npos) << "an event without its end";
       if (end == std::string::npos) break;
-      const std::string line = body.substr(begin, end - begin);
+      std::string line = body.substr(begin, end - begin);
+      // A named event says its name in its data too.
+      if (line.starts_with("event: ")) line = line.substr(line.find('\n') + 1);
       if (line.starts_with("data: ") && line != "data: [DONE]") out.push_back(Json::parse(line.substr(6)));
       begin = end + 2;
     }
