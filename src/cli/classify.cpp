@@ -1,26 +1,16 @@
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/io_context.hpp>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/json.h"
-#include "cli/classify_job.h"
+#include "cli/classify_run.h"
 #include "cli/jsonl.h"
 #include "cli/options.h"
-#include "cli/progress.h"
 #include "cli/tally.h"
-#include "net/http_client.h"
-#include "net/url.h"
 
 namespace pocketfleet::cli {
-
-namespace asio = boost::asio;
 
 namespace {
 
@@ -112,22 +102,6 @@ void print_summary(const ClassifyOptions& options, const Job& job, const Summary
   std::printf("accuracy %.3f  precision %.3f  recall %.3f  F1 %.3f\n", c.accuracy(), c.precision(), c.recall(), c.f1());
 }
 
-Result<std::string> classify_url(const std::string& base) {
-  PF_TRY(const net::Url url, net::parse_url(base));
-  (void)url;
-  std::string text = base;
-  while (!text.empty() && text.back() == '/') text.pop_back();
-  // Clients are often given the address with OpenAI's /v1.
-  if (text.ends_with("/v1")) text.resize(text.size() - 3);
-  return text + (base.starts_with("unix:") ? ":/v1/classify" : "/v1/classify");
-}
-
-std::string api_key(const ClassifyOptions& options) {
-  if (!options.api_key.empty()) return options.api_key;
-  const char* value = std::getenv(options.api_key_env.c_str());
-  return value == nullptr ? std::string() : value;
-}
-
 Result<void> check(const ClassifyOptions& options) {
   if (options.expect_field.empty() == options.positive_values.empty()) return {};
   return fail(ErrorCode::kInvalidArgument, options.expect_field.empty()
@@ -139,43 +113,20 @@ Result<void> check(const ClassifyOptions& options) {
 
 int run_classify(const ClassifyOptions& options) {
   if (const auto checked = check(options); !checked) return say(checked.error());
-  const auto url = classify_url(options.url);
-  if (!url) return say(url.error());
   const auto text = read_input(options.file);
   if (!text) return say(text.error());
   const auto records = parse_records(*text, options.text_field, options.expect_field);
   if (!records) return say({ErrorCode::kInvalidArgument, options.file + ": " + records.error().message, {}, 0});
 
-  asio::io_context context(1);
-  net::HttpClient client;
-  net::Headers headers = {{"content-type", "application/json"}};
-  if (const std::string key = api_key(options); !key.empty()) headers.add("authorization", "Bearer " + key);
   JobOptions job_options;
   job_options.profile = options.profile;
   job_options.model = options.model;
   job_options.batch = static_cast<size_t>(options.batch);
   job_options.concurrency = static_cast<size_t>(options.concurrency);
-  Job job(job_options, *records, [&](std::string body) -> asio::awaitable<Result<net::HttpResponse>> {
-    net::ClientRequest request("POST", *url, headers, std::move(body));
-    co_return co_await client.request(std::move(request));
-  });
-
-  Progress progress(records->size(), options.quiet);
-  job.on_progress = [&] { progress.show(job.done(), job.failed()); };
-  Result<void> ended;
-  const auto begin = std::chrono::steady_clock::now();
-  asio::co_spawn(
-      context,
-      [&]() -> asio::awaitable<void> {
-        ended = co_await job.run();
-        client.close_idle();
-      },
-      [&](std::exception_ptr thrown) {
-        if (thrown) ended = fail(ErrorCode::kInternal, "the run ended in an exception");
-      });
-  context.run();
-  const double seconds = std::max(1e-6, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  progress.finish(job.done(), job.failed());
+  const ServerAddress server{options.url, options.api_key, options.api_key_env};
+  const auto run = run_job(server, job_options, *records, options.quiet);
+  if (!run) return say(run.error());
+  const Job& job = *run->job;
 
   // What was labelled is kept, also when the run had to end early.
   if (!options.output.empty()) {
@@ -185,14 +136,14 @@ int run_classify(const ClassifyOptions& options) {
     }
     if (const auto written = write_file_atomic(options.output, lines); !written) return say(written.error());
   }
-  if (!ended) {
-    std::fprintf(stderr, "pocketfleet classify: %s\n%zu of %zu were labelled\n", ended.error().message.c_str(),
+  if (!run->ended) {
+    std::fprintf(stderr, "pocketfleet classify: %s\n%zu of %zu were labelled\n", run->ended.error().message.c_str(),
                  job.done() - job.failed(), records->size());
     return 2;
   }
   auto summary = sum_up(options, *records, job.items());
   if (!summary) return say(summary.error());
-  summary->seconds = seconds;
+  summary->seconds = run->seconds;
   if (options.json) {
     std::printf("%s\n", dump_json(summary_json(job, *summary)).c_str());
   } else {

@@ -140,6 +140,7 @@ std::string Job::body_of(size_t first, size_t count) const {
   Json body = Json::object();
   if (!options_.model.empty()) body["model"] = options_.model;
   if (!options_.profile.empty()) body["profile"] = options_.profile;
+  if (!options_.calibrate) body["calibration"] = false;
   Json& input = body["input"] = Json::array();
   for (size_t index = first; index < first + count; ++index) input.push_back(records_[index].text);
   return dump_json(body);
@@ -170,6 +171,9 @@ Result<void> Job::take_answer(const net::HttpResponse& response, size_t first, s
     item.label = label->get<std::string>();
     if (const auto flagged = verdict.find("flagged"); flagged != verdict.end() && flagged->is_boolean())
       item.flagged = flagged->get<bool>();
+    if (const auto probs = verdict.find("probs"); probs != verdict.end() && probs->is_array()) {
+      for (const Json& value : *probs) item.probabilities.push_back(value.is_number() ? value.get<double>() : 0);
+    }
     Json line = verdict;
     line["index"] = record;
     line["line"] = records_[record].line;

@@ -23,6 +23,7 @@ using Post = std::function<boost::asio::awaitable<Result<net::HttpResponse>>(std
 struct JobOptions {
   std::string profile;
   std::string model;
+  bool calibrate = true;  // by what the profile says
   size_t batch = 32;
   size_t concurrency = 4;
   int tries = 8;                 // of one request, while the server is busy or does not answer
@@ -35,7 +36,8 @@ struct Item {
   bool failed = false;
   std::string label;
   std::optional<bool> flagged;
-  std::string line;  // for the output file, without its end
+  std::vector<double> probabilities;  // of all labels, where the answer had them
+  std::string line;                   // for the output file, without its end
 };
 
 class Job {

@@ -42,10 +42,15 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   serve->add_option("--kv-type", options.kv_type, "f32, f16 or q8_0")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
+  serve->add_option("--pooling", options.pooling, "how embeddings are made: as the model says, none, mean, first or last")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"model", "none", "mean", "first", "last"}));
   serve->add_option("--thinking", "on or off: what holds when a request does not say")
       ->default_str("on")
       ->check(CLI::IsMember({"on", "off"}))
       ->each([&options](const std::string& value) { options.thinking = value == "on"; });
+  serve->add_flag("--deterministic", options.deterministic,
+                  "the same request gives the same bits, alone or among others and after a restart; one at a time");
   serve->add_flag("--log-json", options.json_logs, "log lines as JSON");
   serve->add_flag("--quiet", options.quiet, "log warnings and errors only");
   serve->add_option("--fake", options.fake, "")->group("");
@@ -93,7 +98,33 @@ void add_key(CLI::App& app, KeyOptions& options) {
       "keys.txt\n");
 }
 
-void add_profile(CLI::App& app, ProfileCheckOptions& options, ProfileLintOptions& lint_options) {
+void add_calibrate(CLI::App& profile, ProfileCalibrateOptions& options) {
+  CLI::App* calibrate = profile.add_subcommand(
+      "calibrate", "fit a profile's probabilities to labelled examples, and say how far off they are before and after");
+  calibrate->add_option("file", options.file, "profile file (JSON); the server must serve it")->required();
+  calibrate->add_option("examples", options.examples, "JSONL file of labelled examples; - reads standard input")->required();
+  calibrate->add_option("--url", options.url, "the server")->capture_default_str();
+  calibrate->add_option("--api-key", options.api_key, "key; seen by other users of this machine, so prefer the environment");
+  calibrate->add_option("--api-key-env", options.api_key_env, "environment variable that holds the key")->capture_default_str();
+  calibrate->add_option("--text-field", options.text_field, "field that holds the text")->capture_default_str();
+  calibrate->add_option("--expect-field", options.expect_field, "field that holds the right answer")->required();
+  calibrate
+      ->add_option("--positive-values", options.positive_values,
+                   "values of that field that ought to be flagged; without them it holds labels")
+      ->delimiter(',');
+  calibrate->add_option("--method", options.method, "temperature, platt, or auto: platt where positive values are named")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "temperature", "platt"}));
+  calibrate->add_option("--output", options.output, "write the profile with its calibration to this file; may be the same file");
+  calibrate->add_flag("--json", options.json, "print as JSON");
+  calibrate->add_flag("--quiet", options.quiet, "no progress");
+  calibrate->footer(
+      "Example:\n  pocketfleet profile calibrate models/scam-guard/profile.json valid.jsonl --expect-field label \\\n"
+      "    --positive-values spam --output profile-calibrated.json\n");
+}
+
+void add_profile(CLI::App& app, ProfileCheckOptions& options, ProfileLintOptions& lint_options,
+                 ProfileCalibrateOptions& calibrate_options) {
   CLI::App* profile = app.add_subcommand("profile", "work with classification profiles");
   profile->require_subcommand(1);
   CLI::App* check = profile->add_subcommand("check", "say whether profile files are valid, and what is wrong with them");
@@ -112,6 +143,7 @@ void add_profile(CLI::App& app, ProfileCheckOptions& options, ProfileLintOptions
   lint->add_flag("--json", lint_options.json, "print as JSON");
   lint->footer(
       "Example:\n  pocketfleet profile lint models/scam-guard/profile.json --model models/scam-guard/scam-guard-q4_0.gguf\n");
+  add_calibrate(*profile, calibrate_options);
   profile->footer("Example:\n  pocketfleet profile check models/scam-guard/profile.json\n");
 }
 
@@ -131,10 +163,11 @@ int main(int argc, char** argv) {
   KeyOptions key;
   ProfileCheckOptions check;
   ProfileLintOptions lint;
+  ProfileCalibrateOptions calibrate;
   add_serve(app, serve);
   add_classify(app, classify);
   add_key(app, key);
-  add_profile(app, check, lint);
+  add_profile(app, check, lint, calibrate);
 
   try {
     app.parse(argc, argv);
@@ -144,6 +177,7 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("serve")) return run_serve(serve);
   if (app.got_subcommand("classify")) return run_classify(classify);
   if (app.got_subcommand("key")) return run_key(key);
+  if (app.get_subcommand("profile")->got_subcommand("calibrate")) return run_profile_calibrate(calibrate);
   if (app.get_subcommand("profile")->got_subcommand("lint")) return run_profile_lint(lint);
   return run_profile_check(check);
 }

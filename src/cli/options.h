@@ -25,7 +25,9 @@ struct ServeOptions {
   int checkpoint_disk_mib = 1024;
   std::string checkpoint_dir;  // empty: a folder of this model's own in the user's cache
   std::string kv_type = "f16";
+  std::string pooling = "model";
   bool thinking = true;
+  bool deterministic = false;
   bool json_logs = false;
   bool quiet = false;
   std::string fake;  // for tests: no model, a scripted engine of this kind
@@ -67,10 +69,26 @@ struct ProfileLintOptions {
   bool json = false;
 };
 
+struct ProfileCalibrateOptions {
+  std::string file;
+  std::string examples;  // JSONL; "-": standard input
+  std::string url = "http://127.0.0.1:8080";
+  std::string api_key;
+  std::string api_key_env = "POCKETFLEET_API_KEY";
+  std::string text_field = "text";
+  std::string expect_field;
+  std::vector<std::string> positive_values;  // of expect_field
+  std::string method = "auto";               // auto, temperature, platt
+  std::string output;
+  bool json = false;
+  bool quiet = false;
+};
+
 int run_serve(const ServeOptions& options);
 int run_classify(const ClassifyOptions& options);
 int run_key(const KeyOptions& options);
 int run_profile_check(const ProfileCheckOptions& options);
 int run_profile_lint(const ProfileLintOptions& options);
+int run_profile_calibrate(const ProfileCalibrateOptions& options);
 
 }  // namespace pocketfleet::cli

@@ -48,6 +48,7 @@ Result<void> check_memory(const ServeOptions& options, const ModelSummary& summa
   settings.slots = static_cast<uint64_t>(options.slots);
   settings.kv_type = options.kv_type;
   settings.checkpoint_bytes = static_cast<uint64_t>(options.checkpoint_ram_mib) << 20;
+  settings.embeddings = options.pooling != "none" && (options.pooling != "model" || summary.pools);
   const auto available = read_available_memory();
   if (!available) {
     log_warn("memory_unknown", {{"reason", available.error().message}});
@@ -86,6 +87,8 @@ Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
   engine.threads = options.threads;
   engine.queue_limit = static_cast<size_t>(options.queue);
   engine.checkpoint_ram_bytes = static_cast<size_t>(options.checkpoint_ram_mib) << 20;
+  engine.deterministic = options.deterministic;
+  engine.pooling = options.pooling;
   engine.kv_type = options.kv_type;
   engine.checkpoint_disk_bytes = static_cast<uint64_t>(options.checkpoint_disk_mib) << 20;
   engine.checkpoint_folder = options.checkpoint_dir;

@@ -119,6 +119,7 @@ asio::awaitable<Result<ClassifyResult>> classify(Engine& engine, ProfileSet& pro
   if (!done) co_return fail(ErrorCode::kInternal, "the engine ended without an answer");
   PF_CO_TRY(result.usage, *done);
 
+  result.calibrated = request.calibrate && !profile.calibration.empty();
   size_t first = 0;
   for (const size_t count : windows) {
     const std::span<const std::vector<double>> probabilities(sink->items().data() + first, count);
@@ -126,7 +127,7 @@ asio::awaitable<Result<ClassifyResult>> classify(Engine& engine, ProfileSet& pro
       if (item.size() != profile.labels.size())
         co_return fail(ErrorCode::kInternal, "the engine left an input without a verdict");
     }
-    result.verdicts.push_back(make_verdict(profile, probabilities));
+    result.verdicts.push_back(make_verdict(profile, probabilities, request.calibrate));
     first += count;
   }
   co_return result;
@@ -155,6 +156,7 @@ Json classify_answer(const ClassifyResult& result, const std::string& id, const 
   }
   Json answer = {{"id", id}, {"object", "list"}, {"created", created}, {"model", model}, {"data", std::move(data)}};
   if (!profile.name.empty()) answer["profile"] = profile.name;
+  if (result.calibrated) answer["calibrated"] = true;
   answer["usage"] = {{"prompt_tokens", result.usage.prompt_tokens},
                      {"completion_tokens", 0},
                      {"total_tokens", result.usage.prompt_tokens},

@@ -21,6 +21,7 @@ namespace pocketfleet {
 struct ClassifyResult {
   std::shared_ptr<const PreparedProfile> prepared;
   std::vector<Verdict> verdicts;  // one an input, in order
+  bool calibrated = false;
   Usage usage;
 };
 

@@ -11,10 +11,11 @@ namespace pocketfleet {
 
 namespace {
 
-constexpr std::array<std::string_view, 10> kKeys = {"model",         "profile",  "input",     "labels", "instructions",
-                                                    "answer_prefix", "positive", "threshold", "window", "user"};
-constexpr std::array<std::string_view, 6> kInlineKeys = {"labels",   "instructions", "answer_prefix",
-                                                         "positive", "threshold",    "window"};
+constexpr std::array<std::string_view, 11> kKeys = {"model",        "profile",       "input",    "labels",
+                                                    "instructions", "answer_prefix", "positive", "threshold",
+                                                    "window",       "calibration",   "user"};
+constexpr std::array<std::string_view, 7> kInlineKeys = {"labels",    "instructions", "answer_prefix", "positive",
+                                                         "threshold", "window",       "calibration"};
 
 tl::unexpected<Error> wrong(std::string param, std::string_view what) {
   std::string message = "\"" + param + "\" " + std::string(what);
@@ -66,6 +67,11 @@ Result<ClassifyRequest> read_classify_request(const Json& body) {
   Json task = Json::object();
   for (const std::string_view key : kInlineKeys) {
     if (const auto found = body.find(key); found != body.end() && !found->is_null()) task[std::string(key)] = *found;
+  }
+  // A truth value says whether to use the profile's; an object is that of a task in the request.
+  if (const auto found = task.find("calibration"); found != task.end() && found->is_boolean()) {
+    request.calibrate = found->get<bool>();
+    task.erase(found);
   }
   if (request.profile && !task.empty()) {
     return wrong(task.begin().key(), "cannot be sent together with \"profile\", which says it already");

@@ -20,6 +20,7 @@ struct ClassifyRequest {
   std::optional<Profile> inline_profile;  // "labels" stood in the request
   std::string inline_key;                 // equal for equal inline profiles
   std::vector<std::string> inputs;
+  bool calibrate = true;  // by the profile's calibration
 };
 
 Result<ClassifyRequest> read_classify_request(const Json& body);

@@ -66,5 +66,14 @@ TEST(ClassifyRequest, MoreInputsThanTheLimitAreRefusedWithBothNumbers) {
   EXPECT_NE(request.error().message.find("2048"), std::string::npos);
 }
 
+TEST(ClassifyRequest, CalibrationIsATruthValueBesideAProfileAndAnObjectInATask) {
+  EXPECT_TRUE(read(R"({"profile":"p","input":"a"})")->calibrate);
+  EXPECT_FALSE(read(R"({"profile":"p","input":"a","calibration":false})")->calibrate);
+  const auto task = read(R"({"labels":["a","b"],"input":"a","calibration":{"temperature":2}})");
+  ASSERT_TRUE(task) << task.error().message;
+  EXPECT_DOUBLE_EQ(task->inline_profile->calibration.temperature, 2);
+  EXPECT_EQ(read(R"({"profile":"p","input":"a","calibration":{"temperature":2}})").error().param, "calibration");
+}
+
 }  // namespace
 }  // namespace pocketfleet

@@ -1,6 +1,7 @@
 #include "openai/classify_verdict.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pocketfleet {
 
@@ -12,17 +13,19 @@ double verdict_risk(const Profile& profile, std::span<const double> probabilitie
   return sum;
 }
 
-Verdict make_verdict(const Profile& profile, std::span<const std::vector<double>> windows) {
+Verdict make_verdict(const Profile& profile, std::span<const std::vector<double>> windows, bool calibrate) {
   Verdict verdict;
   verdict.windows = windows.size();
   verdict.risk = -1;
   for (size_t index = 0; index < windows.size(); ++index) {
-    if (const double risk = verdict_risk(profile, windows[index]); risk > verdict.risk) {
+    std::vector<double> probabilities =
+        calibrate ? calibrated(profile.calibration, windows[index], profile.positive) : windows[index];
+    if (const double risk = verdict_risk(profile, probabilities); risk > verdict.risk) {
       verdict.risk = risk;
       verdict.riskiest = index;
+      verdict.probabilities = std::move(probabilities);
     }
   }
-  verdict.probabilities = windows[verdict.riskiest];
   const auto& probabilities = verdict.probabilities;
   double second = 0;
   for (size_t place = 1; place < probabilities.size(); ++place) {

@@ -23,7 +23,8 @@ struct Verdict {
 // What windows are ranked by.
 double verdict_risk(const Profile& profile, std::span<const double> probabilities);
 
-// One set of probabilities for each window, at least one. The first of equally risky windows counts.
-Verdict make_verdict(const Profile& profile, std::span<const std::vector<double>> windows);
+// One set of probabilities for each window, at least one. The first of equally risky windows counts. `calibrate`: after the
+// profile's calibration.
+Verdict make_verdict(const Profile& profile, std::span<const std::vector<double>> windows, bool calibrate = true);
 
 }  // namespace pocketfleet

@@ -50,5 +50,18 @@ TEST(Verdict, WithoutPositiveLabelsTheLastLabelIsTheRiskiestAndNothingIsFlagged)
   EXPECT_FALSE(verdict.flagged);
 }
 
+TEST(Verdict, TheProfilesCalibrationDecidesUnlessItIsLeftAside) {
+  Profile profile = risk_profile();
+  const std::vector<std::vector<double>> one = {{0.35, 0.05, 0, 0, 0.6}};
+  EXPECT_TRUE(make_verdict(profile, one).flagged);
+  profile.calibration.platt = PlattLine{1, -1};
+  const Verdict verdict = make_verdict(profile, one);
+  EXPECT_LT(verdict.risk, 0.5);
+  EXPECT_FALSE(verdict.flagged);
+  EXPECT_EQ(verdict.label, 0u);
+  EXPECT_EQ(make_verdict(profile, one, false).probabilities, one[0]);
+  EXPECT_TRUE(make_verdict(profile, one, false).flagged);
+}
+
 }  // namespace
 }  // namespace pocketfleet

@@ -1,7 +1,10 @@
 #include "openai/profile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
@@ -21,11 +24,14 @@ constexpr std::string_view kInputMark = "{input}";
 constexpr std::string_view kInstructionsMark = "{instructions}";
 
 using Keys = std::span<const std::string_view>;
-constexpr std::array<std::string_view, 10> kProfileKeys = {"name",   "description", "instructions", "input",  "answer_prefix",
-                                                           "labels", "positive",    "threshold",    "window", "thinking"};
+constexpr std::array<std::string_view, 11> kProfileKeys = {"name",          "description", "instructions", "input",
+                                                           "answer_prefix", "labels",      "positive",     "threshold",
+                                                           "window",        "thinking",    "calibration"};
 constexpr std::array<std::string_view, 2> kInputKeys = {"role", "template"};
 constexpr std::array<std::string_view, 2> kLabelKeys = {"label", "name"};
 constexpr std::array<std::string_view, 2> kWindowKeys = {"characters", "stride"};
+constexpr std::array<std::string_view, 2> kCalibrationKeys = {"temperature", "platt"};
+constexpr std::array<std::string_view, 2> kPlattKeys = {"slope", "offset"};
 
 tl::unexpected<Error> wrong(const std::string& key, std::string_view what) {
   return fail(ErrorCode::kInvalidArgument, "\"" + key + "\" " + std::string(what), key);
@@ -159,6 +165,36 @@ Result<void> read_window(const Json& object, Profile& profile) {
   return {};
 }
 
+Result<double> read_number(const Json& object, const char* key, const std::string& param, double least, double most) {
+  const auto found = object.find(key);
+  if (found == object.end()) return wrong(param, "is missing");
+  const double value = found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
+  // NaN is in no range.
+  if (!(value >= least && value <= most)) return wrong(param, fmt::format("must be a number from {} to {}", least, most));
+  return value;
+}
+
+Result<void> read_calibration(const Json& object, Profile& profile) {
+  const auto found = object.find("calibration");
+  if (found == object.end()) return {};
+  if (!found->is_object() || found->empty()) return wrong("calibration", R"(must be an object such as {"temperature":1.5})");
+  PF_CHECK_OK(check_keys(*found, kCalibrationKeys, "calibration"));
+  if (found->contains("temperature")) {
+    PF_TRY(profile.calibration.temperature, read_number(*found, "temperature", "calibration.temperature", 0.05, 20));
+  }
+  const auto platt = found->find("platt");
+  if (platt == found->end()) return {};
+  if (!platt->is_object()) return wrong("calibration.platt", R"(must be an object such as {"slope":0.8,"offset":-0.2})");
+  if (profile.positive.empty()) return wrong("calibration.platt", "has no meaning without \"positive\"");
+  PF_CHECK_OK(check_keys(*platt, kPlattKeys, "calibration.platt"));
+  PlattLine line;
+  // A line that falls would turn the verdicts round.
+  PF_TRY(line.slope, read_number(*platt, "slope", "calibration.platt.slope", 0, 100));
+  PF_TRY(line.offset, read_number(*platt, "offset", "calibration.platt.offset", -100, 100));
+  profile.calibration.platt = line;
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> Profile::label_texts() const {
@@ -185,6 +221,7 @@ Result<Profile> profile_from_json(const Json& value, ProfileOrigin origin) {
   PF_CHECK_OK(read_labels(value, profile));
   PF_CHECK_OK(read_positive(value, profile));
   PF_CHECK_OK(read_window(value, profile));
+  PF_CHECK_OK(read_calibration(value, profile));
   if (const auto found = value.find("thinking"); found != value.end()) {
     if (!found->is_boolean()) return wrong("thinking", "must be true or false");
     profile.thinking = found->get<bool>();

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "engine/types.h"
+#include "openai/calibration.h"
 
 namespace pocketfleet {
 
@@ -35,6 +36,7 @@ struct Profile {
   double threshold = 0.5;
   ProfileWindow window;
   bool thinking = false;
+  Calibration calibration;
 
   std::vector<std::string> label_texts() const;
 };

@@ -156,5 +156,29 @@ TEST(Profile, MarksInsideAnInputAreOnlyText) {
   EXPECT_EQ(profile_chat(*marked, "text").messages.at(0).content, "{input}");
 }
 
+TEST(Profile, ACalibrationIsATemperatureOrALine) {
+  const auto profile = parse_profile(
+      R"({"name":"g","labels":["a","b"],"positive":["b"],"calibration":{"temperature":1.5,"platt":{"slope":0.5,"offset":-1}}})");
+  ASSERT_TRUE(profile) << profile.error().message;
+  EXPECT_DOUBLE_EQ(profile->calibration.temperature, 1.5);
+  EXPECT_DOUBLE_EQ(profile->calibration.platt->slope, 0.5);
+  EXPECT_DOUBLE_EQ(profile->calibration.platt->offset, -1);
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"("calibration":{})", "calibration"},
+      {R"("calibration":2)", "calibration"},
+      {R"("calibration":{"temperature":0})", "calibration.temperature"},
+      {R"("calibration":{"temperature":"warm"})", "calibration.temperature"},
+      {R"("calibration":{"temprature":2})", "calibration.temprature"},
+      {R"("positive":["b"],"calibration":{"platt":{"slope":1}})", "calibration.platt.offset"},
+      {R"("positive":["b"],"calibration":{"platt":{"slope":-1,"offset":0}})", "calibration.platt.slope"},
+      {R"("calibration":{"platt":{"slope":1,"offset":0}})", "calibration.platt"},
+  };
+  for (const auto& [text, param] : wrong) {
+    const auto refused = parse_profile(std::string(R"({"name":"g","labels":["a","b"],)") + text + "}");
+    ASSERT_FALSE(refused) << text;
+    EXPECT_EQ(refused.error().param, param) << refused.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace pocketfleet
