@@ -40,7 +40,7 @@ describe('checkpoints that outlive the server', () => {
     assert.equal(files().length, 1);
   });
 
-  test('the next one takes it from there, reads it not again, and answers the same', async () => {
+  test('C-6: the next one takes it from there, reads it not again, and answers the same', async () => {
     const warm = await run();
     assert.equal(warm.restored, 1);
     assert.equal(warm.made, 0);

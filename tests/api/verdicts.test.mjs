@@ -92,4 +92,17 @@ describe('the shipped model on its test split', () => {
     assert.equal(answer.status, 200, answer.text);
     for (const item of answer.json.data) assert.ok(labels.includes(item.label));
   });
+
+  test('of 512 labels, the same through classify and through a choice', async () => {
+    const labels = Array.from({ length: 512 }, (_, index) => String(index + 1));
+    const text = 'I have said it 37 times: the number is';
+    const classified = await server.post('/v1/classify', { labels, instructions: 'Which number?', input: text });
+    assert.equal(classified.status, 200, classified.text);
+    assert.equal(classified.json.data[0].num_classes, 512);
+    const chosen = await server.chat({
+      messages: [{ role: 'system', content: 'Which number?' }, { role: 'user', content: text }],
+      structured_outputs: { choice: labels }, chat_template_kwargs: { enable_thinking: false },
+    });
+    assert.equal(chosen.json.choices[0].message.content, classified.json.data[0].label);
+  });
 });
