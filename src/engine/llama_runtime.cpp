@@ -16,6 +16,9 @@
 #include <unistd.h>
 #endif
 
+// Of llama.cpp's staging header, which is not among those that it installs.
+LLAMA_API void llama_set_embeddings_nextn(llama_context* context, bool value, bool masked);
+
 namespace pocketfleet {
 
 namespace {
@@ -160,6 +163,9 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
         return give_up != nullptr && *give_up && (*give_up)();
       },
       runtime.get());
+  // No draft head wants to know what every token comes to, so the last layer's feed-forward is left to those whose logits are
+  // asked for. Without this, Qwen3.5 computes it for the whole prompt.
+  llama_set_embeddings_nextn(runtime->context_.get(), false, true);
   runtime->memory_ = llama_get_memory(runtime->context_.get());
   runtime->cells_ = llama_n_ctx(runtime->context_.get());
   runtime->can_cut_ = !recurrent && llama_model_n_swa(model) == 0;
