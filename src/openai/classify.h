@@ -13,8 +13,8 @@
 #include "engine/engine.h"
 #include "openai/classify_request.h"
 #include "openai/classify_verdict.h"
+#include "openai/patience.h"
 #include "openai/profile_prompt.h"
-#include "openai/route.h"
 
 namespace pocketfleet {
 

@@ -15,6 +15,7 @@
 #include "net/http_server.h"
 #include "openai/api.h"
 #include "openai/metrics.h"
+#include "openai/patience.h"
 #include "openai/profile_prompt.h"
 #include "openai/request_log.h"
 #include "openai/warm_up.h"
@@ -79,11 +80,7 @@ Result<void> check_model(const ApiOptions& options, const Json& body);
 // it is not said. On a stream that is never silent for longer than `silence_ms` a more patient caller sets no deadline.
 int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, int64_t silence_ms = 0);
 
-// The same for the engine: when the work has to end, and by when it must be done to be worth beginning.
-struct Patience {
-  int64_t deadline_ms = 0;
-  int64_t admit_by_ms = 0;
-};
+// The same for the engine.
 Patience caller_patience(const RouteContext& context, int64_t silence_ms = 0);
 
 }  // namespace pocketfleet
