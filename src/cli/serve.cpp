@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,7 +90,16 @@ Result<std::string> listen(const ServeOptions& options, net::HttpServer& server)
   return url_of(options.host, port);
 }
 
+// A connection is a file, and many systems allow a process 1,024 until it asks for what it may have.
+void raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 Result<void> start(const ServeOptions& options, Service& service) {
+  raise_file_limit();
   ApiOptions api;
   PF_TRY(api.keys, load_keys(options));
   PF_TRY(api.cors, CorsPolicy::of(options.cors_origins));

@@ -241,17 +241,20 @@ describe('a flood', () => {
     try {
       const before_kb = rss_kb(server.process.pid);
       const port = Number(new URL(server.url).port);
-      for (let index = 0; index < 500; ++index) {
+      for (let index = 0; index < 2_000; ++index) {
         const socket = connect(port, '127.0.0.1');
         socket.on('error', () => {});
         socket.resume();
         socket.write('G');
         sockets.push(socket);
       }
+      const dripping = setInterval(() => sockets.forEach((socket) => socket.destroyed || socket.write('E')), 5_000);
+      dripping.unref();
       const answer = await server.chat({ messages: review('hello'), temperature: 0, ...off });
       assert.equal(answer.status, 200);
       assert.ok(rss_kb(server.process.pid) - before_kb < growth_kb / 2);
       await Promise.all(sockets.map((socket) => new Promise((resolve) => (socket.destroyed ? resolve() : socket.once('close', resolve)))));
+      clearInterval(dripping);
     } finally {
       for (const socket of sockets) socket.destroy();
       await server.stop();
