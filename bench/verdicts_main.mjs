@@ -1,4 +1,4 @@
-// Options, the works A to G, and the report of bench/verdicts.
+// Options, the works A to H, and the report of bench/verdicts.
 import {spawnSync} from 'node:child_process';
 import {mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs';
 import {cpus, loadavg, tmpdir} from 'node:os';
@@ -7,7 +7,7 @@ import {parseArgs} from 'node:util';
 
 import {checkSpeedModel, findBinaries, root, speedModel} from './binaries.mjs';
 import {Server, Watch} from './serve_servers.mjs';
-import {Job} from './verdicts_work.mjs';
+import {beside, Job, Texts} from './verdicts_work.mjs';
 
 const kUsage = `bench/verdicts: verdicts on long prompts, against llama-server on the same model and threads
 
@@ -15,7 +15,7 @@ const kUsage = `bench/verdicts: verdicts on long prompts, against llama-server o
   --llama-server FILE   the peer                  [newest .deps/llama-*/bin/llama-server]
   --model FILE          the model                 [build/synth-0.8b-q4_0.gguf]
   --threads N           threads of both           [one a core]
-  --only LIST           of: A,B,C,D1,D2,E,F       [all; G comes with B]
+  --only LIST           of: A,B,C,D1,D2,E,F,H     [all; G comes with B]
   --scale X             all lengths of prompts times X; below 1 it is a quick look, not the benchmark   [1]
   --count X             all numbers of requests times X; likewise                                       [1]
 
@@ -32,7 +32,7 @@ function readOptions(args) {
       'llama-server': {type: 'string'},
       model: {type: 'string'},
       threads: {type: 'string'},
-      only: {type: 'string', default: 'A,B,C,D1,D2,E,F'},
+      only: {type: 'string', default: 'A,B,C,D1,D2,E,F,H'},
       scale: {type: 'string', default: '1'},
       count: {type: 'string', default: '1'},
     }
@@ -243,6 +243,32 @@ class Bench {
       await server.stop();
     }
   }
+
+  // Fairness: what others wait for while a long prompt is read. Nothing was asked of the ratio; both figures are printed.
+  async H() {
+    const length = this.tokens(7000);
+    const setting = {slots: 3, ctx: this.context(length, 200)};
+    const server = await Server.start('ours', this.options.ours, oursArgs(this.options, setting));
+    const seen = {};
+    let texts;
+    try {
+      const made = new Texts(server, 6);
+      texts = {long: await made.of(length), short: await made.of(50), stream: Math.min(20_000, setting.ctx - 100)};
+      seen.ours = await beside(server, texts);
+    } finally {
+      await server.stop();
+    }
+    const peer = await Server.start('peer', this.options.peer, peerArgs(this.options, setting));
+    try {
+      seen.peer = await beside(peer, texts);
+    } finally {
+      await peer.stop();
+    }
+    for (const [name, key] of [['H: worst gap of a stream beside the prompt (ms)', 'gap_ms'], ['H: short verdict beside it (ms)', 'short_ms']]) {
+      this.rows.push({name, wanted: 1, ratio: seen.peer[key] / seen.ours[key], ours: seen.ours[key], peer: seen.peer[key]});
+    }
+    say(`H: ours read for ${seen.ours.read_ms.toFixed(0)} ms, ${seen.ours.pieces} pieces; peer ${seen.peer.read_ms.toFixed(0)} ms, ${seen.peer.pieces}`);
+  }
 }
 
 export async function main(args) {
@@ -257,7 +283,7 @@ export async function main(args) {
   console.log(`peer: ${line(options.peer, peerArgs(options, {slots: 1, ctx: bench.context(bench.tokens(5500), bench.tokens(1500))})('PORT'))}`);
   try {
     for (const name of options.only) {
-      if (!['A', 'B', 'C', 'D1', 'D2', 'E', 'F'].includes(name)) throw new Error(`--only knows A, B, C, D1, D2, E and F, not ${name}`);
+      if (!['A', 'B', 'C', 'D1', 'D2', 'E', 'F', 'H'].includes(name)) throw new Error(`--only knows A, B, C, D1, D2, E, F and H, not ${name}`);
       console.error(name);
       await bench[name]();
     }

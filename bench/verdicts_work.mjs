@@ -128,3 +128,46 @@ export class Job {
     return used;
   }
 }
+
+// Who waits while a long prompt is read: the worst gap of a stream that is being written, and a short verdict that comes meanwhile.
+export async function beside(server, {stream, long, short}) {
+  const letter = {logit_bias: {64: 100}, ignore_eos: true, chat_template_kwargs: {enable_thinking: false}};
+  const told = {times: [], done: false};
+  const begun = new Promise((resolve) => {
+    told.first = resolve;
+  });
+  const writing = server.send(
+      'POST', '/v1/chat/completions',
+      {messages: [{role: 'user', content: 'Write on'}], max_tokens: stream, temperature: 0, stream: true, ...letter}, () => {
+        told.times.push(performance.now());
+        told.first();
+      });
+  writing.then(() => {
+    told.done = true;
+  });
+  await begun;
+  const from_ms = performance.now();
+  const reading = server.post('/v1/chat/completions', {
+    messages: [{role: 'user', content: long}],
+    max_tokens: 1,
+    temperature: 0,
+    ...letter
+  });
+  // In the middle of the long prompt.
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  const asked_ms = performance.now();
+  await server.post('/v1/chat/completions', {
+    messages: [{role: 'user', content: short}],
+    temperature: 0,
+    max_tokens: 1,
+    chat_template_kwargs: {enable_thinking: false},
+    ...(server.side === 'peer' ? {grammar: kGrammar, cache_prompt: true} : {structured_outputs: {choice: kLabels}})
+  });
+  const short_ms = performance.now() - asked_ms;
+  await reading;
+  const to_ms = performance.now();
+  if (told.done) throw new Error('the stream ended before the long prompt was read; let it write more');
+  const within = told.times.filter((time) => time >= from_ms && time <= to_ms);
+  const gap_ms = [from_ms, ...within, to_ms].reduce((worst, time, index, all) => Math.max(worst, index ? time - all[index - 1] : 0), 0);
+  return {gap_ms, short_ms, read_ms: to_ms - from_ms, pieces: within.length};
+}
