@@ -49,6 +49,11 @@ void add_serve(CLI::App& app, ServeOptions& options) {
       ->default_str("on")
       ->check(CLI::IsMember({"on", "off"}))
       ->each([&options](const std::string& value) { options.thinking = value == "on"; });
+  serve
+      ->add_option("--speculate", options.speculate,
+                   "off, or ngram: guess what a stream goes on with from what stands in its text; pays for texts that repeat")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"off", "ngram"}));
   serve->add_flag("--deterministic", options.deterministic,
                   "the same request gives the same bits, alone or among others and after a restart; one at a time");
   serve->add_flag("--log-json", options.json_logs, "log lines as JSON");

@@ -28,6 +28,7 @@ struct ServeOptions {
   std::string pooling = "model";
   bool thinking = true;
   bool deterministic = false;
+  std::string speculate = "off";
   bool json_logs = false;
   bool quiet = false;
   std::string fake;  // for tests: no model, a scripted engine of this kind

@@ -41,6 +41,8 @@ Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles) {
 
 namespace {
 
+constexpr int kDraftTokens = 8;
+
 // Refused with the numbers, before a byte of the weights is read.
 Result<void> check_memory(const ServeOptions& options, const ModelSummary& summary) {
   MemorySettings settings;
@@ -89,6 +91,7 @@ Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
   engine.checkpoint_ram_bytes = static_cast<size_t>(options.checkpoint_ram_mib) << 20;
   engine.deterministic = options.deterministic;
   engine.pooling = options.pooling;
+  if (options.speculate == "ngram") engine.draft_tokens = kDraftTokens;
   engine.kv_type = options.kv_type;
   engine.checkpoint_disk_bytes = static_cast<uint64_t>(options.checkpoint_disk_mib) << 20;
   engine.checkpoint_folder = options.checkpoint_dir;

@@ -255,6 +255,7 @@ class LlamaEngineImpl final : public Engine {
     scheduler_options.queue_limit = options_.queue_limit;
     scheduler_options.checkpoint_ram_bytes = options_.checkpoint_ram_bytes;
     scheduler_options.deterministic = options_.deterministic;
+    scheduler_options.draft_tokens = static_cast<size_t>(std::max(options_.draft_tokens, 0));
     const std::lock_guard lock(mutex_);
     info_ = runtime_->info();
     info_.supports_thinking = template_->supports_thinking();

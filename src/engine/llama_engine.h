@@ -24,6 +24,7 @@ struct LlamaEngineOptions {
   bool flash_attention = true;
   bool mmap = true;
   bool deterministic = false;     // the same request gives the same bits, whatever else there is to do; one at a time
+  int draft_tokens = 0;           // guessed ahead of a stream from its own text and verified in one batch; 0: none
   std::string pooling = "model";  // how embeddings are made: as the model says, none, mean, first, last
   std::string chat_template;      // instead of the model's own
   bool vocabulary_only = false;   // makes prompts and tokens; generate() and score() are kUnavailable

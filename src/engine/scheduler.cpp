@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/log.h"
 #include "engine/scheduler_items.h"
@@ -245,6 +246,10 @@ void Scheduler::release(Item& item) {
     runtime_.drop(item.sequence);
     give_back(item.sequence);
     item.sequence = -1;
+  }
+  if (item.draft_sequence >= 0) {
+    runtime_.drop(item.draft_sequence);
+    give_back(std::exchange(item.draft_sequence, -1));
   }
   item.writer.reset();
   const bool left_queue =

@@ -35,6 +35,7 @@ struct SchedulerOptions {
   // The same request gives the same bits whatever else there is to do: one request at a time, in an empty cache, read in pieces
   // that the prompt alone decides.
   bool deterministic = false;
+  size_t draft_tokens = 0;  // guessed from the text itself and verified together; 0: no guessing
 };
 
 class Scheduler {
@@ -93,6 +94,7 @@ class Scheduler {
   // One turn of the loop.
   void turn();
   void add_streams();
+  void add_stream(Item& item, size_t draft_room);
   void add_paths(std::vector<Fork>& forks);
   void add_chunks();
   bool run_batch();

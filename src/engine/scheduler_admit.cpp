@@ -83,6 +83,8 @@ size_t Scheduler::cells_needed(const Item& item, size_t shared_tokens) const {
   } else {
     const size_t room = context - item.prompt.tokens.size();
     more = item.generate.max_tokens < 0 ? room : std::min(room, static_cast<size_t>(item.generate.max_tokens));
+    // A guess lies beside what it may turn out not to be.
+    if (options_.draft_tokens > 0) more += 2 * options_.draft_tokens;
   }
   return item.prompt.tokens.size() - shared_tokens + more;
 }

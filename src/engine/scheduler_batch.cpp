@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <utility>
 
 #include "base/log.h"
 #include "engine/scheduler_items.h"
@@ -25,12 +26,38 @@ constexpr size_t kSpeedSampleTokens = 24;
 }  // namespace
 
 void Scheduler::add_streams() {
+  size_t streams = 0;
   for (auto& item : active_) {
     item->row = -1;
-    if (item->state != Item::State::kWriting) continue;
-    item->row = runtime_.batch_add(item->writer->last_token(), static_cast<int>(item->read), item->sequence, true);
-    ++outputs_;
+    streams += item->state == Item::State::kWriting ? 1 : 0;
   }
+  // Guesses share the rows that the streams themselves do not need.
+  const size_t room = streams == 0 ? 0 : (runtime_.max_outputs() - streams) / streams;
+  for (auto& item : active_) {
+    if (item->state == Item::State::kWriting) add_stream(*item, std::min(room, options_.draft_tokens));
+  }
+}
+
+void Scheduler::add_stream(Item& item, size_t draft_room) {
+  const auto context = static_cast<size_t>(runtime_.info().context_tokens);
+  item.draft.clear();
+  // After a wrong guess the sequence catches up first.
+  if (item.guesses && item.pending.empty() && (runtime_.can_cut() || free_sequences_.size() > 1)) {
+    const size_t left = context - std::min(context, item.read + 2);
+    const int wanted = item.generate.max_tokens < 0 ? 1 << 20 : item.generate.max_tokens - item.writer->written();
+    item.draft = item.guesses->propose(std::min({draft_room, left, static_cast<size_t>(std::max(wanted - 1, 0))}));
+  }
+  int sequence = item.sequence;
+  if (!item.draft.empty() && !runtime_.can_cut()) {
+    item.draft_sequence = take_sequence();
+    runtime_.fork(item.sequence, item.draft_sequence);
+    sequence = item.draft_sequence;
+  }
+  auto position = static_cast<int>(item.read);
+  for (const Token token : item.pending) runtime_.batch_add(token, position++, sequence, false);
+  item.row = runtime_.batch_add(item.writer->last_token(), position++, sequence, true);
+  for (const Token token : item.draft) runtime_.batch_add(token, position++, sequence, true);
+  outputs_ += 1 + item.draft.size();
 }
 
 void Scheduler::add_paths(std::vector<Fork>& forks) {
@@ -164,6 +191,7 @@ void Scheduler::turn() {
   for (const Chunk& chunk : chunks_) prompt_tokens += chunk.tokens;
   size_t streams = 0;
   for (auto& item : active_) streams += item->state == Item::State::kWriting ? 1 : 0;
+  const uint64_t written_before = counters_.tokens_written;
   const double seconds = std::max(1e-6, static_cast<double>(now_us() - batch_started_us_) / 1e6);
   if (prompt_tokens > 0) {
     // Chunks of several prompts count as one at their middle.
@@ -173,20 +201,55 @@ void Scheduler::turn() {
     speed_.observe(depth / prompt_tokens, prompt_tokens, seconds * 1000);
   }
   if (prompt_tokens >= kSpeedSampleTokens) blend(counters_.read_tokens_per_s, static_cast<double>(prompt_tokens) / seconds);
-  if (streams > 0 && prompt_tokens == 0) blend(counters_.write_tokens_per_s, 1.0 / seconds);
   counters_.tokens_read += prompt_tokens;
 
   deliver_streams();
+  if (streams > 0 && prompt_tokens == 0) {
+    const double each = static_cast<double>(counters_.tokens_written - written_before) / static_cast<double>(streams);
+    blend(counters_.write_tokens_per_s, each / seconds);
+  }
   deliver_paths(forks);
   deliver_chunks();
   active_.remove_if([](const auto& item) { return item->sequence < 0; });
 }
 
 void Scheduler::deliver_streams() {
-  for (auto& item : active_) {
-    if (item->state != Item::State::kWriting || item->row < 0) continue;
-    ++item->read;
-    after_prompt(*item);
+  for (auto& entry : active_) {
+    Item& item = *entry;
+    if (item.state != Item::State::kWriting || item.row < 0) continue;
+    const int row = item.row;
+    const Token before = item.writer->last_token();
+    const Tokens draft = std::move(item.draft);
+    item.draft.clear();
+    item.pending.push_back(before);
+    size_t accepted = 0;
+    for (;;) {
+      item.row = row + static_cast<int>(accepted);
+      after_prompt(item);
+      if (item.sequence < 0 || accepted == draft.size() || item.writer->last_token() != draft[accepted]) break;
+      item.pending.push_back(draft[accepted++]);
+    }
+    if (item.sequence < 0) continue;
+    counters_.tokens_drafted += draft.size();
+    counters_.tokens_draft_accepted += accepted;
+    if (item.guesses) item.guesses->judge(draft.size(), accepted);
+    if (accepted == draft.size()) {
+      // All that was read stands.
+      item.read += item.pending.size();
+      item.pending.clear();
+      if (item.draft_sequence >= 0) {
+        runtime_.drop(item.sequence);
+        give_back(item.sequence);
+        item.sequence = std::exchange(item.draft_sequence, -1);
+      }
+    } else if (runtime_.can_cut()) {
+      item.read += item.pending.size();
+      item.pending.clear();
+      runtime_.cut(item.sequence, item.read);
+    } else {
+      runtime_.drop(item.draft_sequence);
+      give_back(std::exchange(item.draft_sequence, -1));
+    }
   }
 }
 
@@ -214,15 +277,17 @@ void Scheduler::after_prompt(Item& item) {
   if (item.state == Item::State::kReading) {
     item.state = Item::State::kWriting;
     item.first_token_ms = clock_.now_ms();
+    if (options_.draft_tokens > 0) item.guesses = std::make_unique<NgramDraft>(item.prompt.tokens);
   }
   const size_t context = static_cast<size_t>(runtime_.info().context_tokens);
-  const bool last = item.read + 1 >= context;
+  const bool last = item.read + item.pending.size() + 1 >= context;
   auto step = item.writer->write(logits, last);
   if (!step) {
     finish(item, step.error());
     return;
   }
   ++counters_.tokens_written;
+  if (item.guesses) item.guesses->push(item.writer->last_token());
   if (!step->chunk.text.empty() || !step->chunk.logprobs.empty()) item.sink->on_chunk(std::move(step->chunk));
   if (step->finished) finish_generate(item, step->reason);
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/ngram_draft.h"
 #include "engine/scheduler.h"
 
 namespace pocketfleet {
@@ -65,6 +66,11 @@ struct Scheduler::Item {
   GenerateRequest generate;
   std::shared_ptr<GenerateSink> sink;
   std::unique_ptr<Writer> writer;
+  // Guessing. `pending`: tokens that are written but not in the sequence, because they stood behind a wrong guess.
+  std::unique_ptr<NgramDraft> guesses;
+  Tokens draft;  // in this batch, behind the last token
+  Tokens pending;
+  int draft_sequence = -1;  // where the guess is read, if it cannot be cut off again
 
   // Score.
   std::shared_ptr<ScoreJob> job;

@@ -49,6 +49,8 @@ void add_engine(std::vector<MetricFamily>& families, const Engine& engine) {
   counter("pocketfleet_tokens_read_total", "Prompt tokens that were computed", counters.tokens_read);
   counter("pocketfleet_tokens_reused_total", "Prompt tokens taken from a checkpoint or a shared prefix", counters.tokens_reused);
   counter("pocketfleet_tokens_written_total", "Tokens written", counters.tokens_written);
+  counter("pocketfleet_tokens_drafted_total", "Tokens guessed ahead of streams", counters.tokens_drafted);
+  counter("pocketfleet_tokens_draft_accepted_total", "Tokens guessed right", counters.tokens_draft_accepted);
   counter("pocketfleet_batches_total", "Calls of the model", counters.batches);
   counter("pocketfleet_batch_tokens_total", "Tokens in those calls", counters.batch_tokens);
   counter("pocketfleet_cancelled_total", "Requests whose caller had gone before the engine was done", counters.cancelled);
