@@ -3,15 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace pocketfleet {
+
+namespace {
+
+constexpr size_t kMostAtOnce = 64;
+
+}  // namespace
 
 struct EmbedWork::Job {
   EmbedRequest request;
   std::shared_ptr<EmbedSink> sink;
   std::vector<size_t> order;  // short ones first, so that neighbours share batches well
   size_t next = 0;            // into order
+  Embedder::Piecewise piece;  // of the input at `next`, while it is read in pieces
   Usage usage;
   int64_t submitted_ms = 0;
   int64_t started_ms = 0;
@@ -96,11 +104,24 @@ void EmbedWork::turn(const std::atomic<bool>& stopping) {
     job->started_ms = clock_.now_ms();
     job->usage.wait_ms = job->started_ms - job->submitted_ms;
   }
+  const std::function<bool()> give_up_reading = [&] { return stopping.load() || gone(); };
   std::vector<const Tokens*> inputs;
-  for (size_t place = job->next; place < job->order.size() && inputs.size() < 64; ++place)
+  for (size_t place = job->next; place < job->order.size() && inputs.size() < kMostAtOnce; ++place)
     inputs.push_back(&job->request.inputs[job->order[place]]);
   inputs.resize(embedder_.fits(inputs));
-  auto vectors = embedder_.embed(inputs, [&] { return stopping.load() || gone(); });
+  Result<std::vector<std::vector<float>>> vectors;
+  if (embedder_.is_long(*inputs.front())) {
+    auto whole = embedder_.embed_piece(*inputs.front(), job->piece, give_up_reading);
+    if (whole && !*whole) return;
+    if (whole) {
+      vectors->push_back(**std::move(whole));
+    } else {
+      vectors = fail(whole.error());
+    }
+    job->piece = {};
+  } else {
+    vectors = embedder_.embed(inputs, give_up_reading);
+  }
   if (!vectors) {
     if (stopping) return;
     if (vectors.error().code == ErrorCode::kCancelled) {

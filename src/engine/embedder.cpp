@@ -123,57 +123,56 @@ void Embedder::add(Token token, int position, int sequence) {
   batch_.logits[row] = 1;
 }
 
-Result<void> Embedder::decode() {
+Result<void> Embedder::decode(const std::function<bool()>& give_up) {
+  give_up_ = &give_up;
   const int32_t code = llama_decode(context_.get(), batch_);
+  give_up_ = nullptr;
   if (code == 0) return {};
   if (code == 2) return fail(ErrorCode::kCancelled, "the batch was given up");
   return fail(ErrorCode::kInternal, fmt::format("llama_decode gave {} for an embedding", code));
 }
 
-// In pieces. What each token comes to depends on those before it alone, so the pieces' vectors make up the whole's exactly.
-Result<std::vector<float>> Embedder::embed_long(const Tokens& input) {
-  std::vector<float> sum(static_cast<size_t>(dimensions_), 0);
-  for (size_t begin = 0; begin < input.size(); begin += batch_tokens_) {
-    const size_t count = std::min(batch_tokens_, input.size() - begin);
-    batch_.n_tokens = 0;
-    for (size_t index = begin; index < begin + count; ++index) add(input[index], static_cast<int>(index), 0);
-    PF_CHECK_OK(decode());
-    const float* vector = llama_get_embeddings_seq(context_.get(), 0);
-    if (vector == nullptr) return fail(ErrorCode::kInternal, "the model gave no embedding");
-    if (pooling_ == Pooling::kFirst && begin > 0) continue;
-    for (size_t index = 0; index < sum.size(); ++index)
-      sum[index] = pooling_ == Pooling::kMean ? sum[index] + vector[index] * static_cast<float>(count) : vector[index];
+Result<std::optional<std::vector<float>>> Embedder::embed_piece(const Tokens& input, Piecewise& state,
+                                                                const std::function<bool()>& give_up) {
+  if (state.read == 0) {
+    llama_memory_clear(llama_get_memory(context_.get()), false);
+    state.sum.assign(static_cast<size_t>(dimensions_), 0);
   }
-  return sum;
+  const size_t count = std::min(batch_tokens_, input.size() - state.read);
+  batch_.n_tokens = 0;
+  for (size_t index = state.read; index < state.read + count; ++index) add(input[index], static_cast<int>(index), 0);
+  PF_CHECK_OK(decode(give_up));
+  const float* vector = llama_get_embeddings_seq(context_.get(), 0);
+  if (vector == nullptr) return fail(ErrorCode::kInternal, "the model gave no embedding");
+  for (size_t index = 0; index < state.sum.size(); ++index) {
+    if (pooling_ == Pooling::kMean) {
+      state.sum[index] += vector[index] * static_cast<float>(count);
+    } else if (pooling_ == Pooling::kLast || state.read == 0) {
+      state.sum[index] = vector[index];
+    }
+  }
+  state.read += count;
+  if (state.read < input.size()) return std::optional<std::vector<float>>();
+  normalise(state.sum);
+  return std::optional(std::move(state.sum));
 }
 
 Result<std::vector<std::vector<float>>> Embedder::embed(std::span<const Tokens* const> inputs,
                                                         const std::function<bool()>& give_up) {
-  give_up_ = &give_up;
   llama_memory_clear(llama_get_memory(context_.get()), false);
-  auto vectors = [&]() -> Result<std::vector<std::vector<float>>> {
-    std::vector<std::vector<float>> out;
-    if (inputs.size() == 1) {
-      PF_TRY(std::vector<float> vector, embed_long(*inputs[0]));
-      out.push_back(std::move(vector));
-      return out;
-    }
-    batch_.n_tokens = 0;
-    for (size_t input = 0; input < inputs.size(); ++input) {
-      for (size_t index = 0; index < inputs[input]->size(); ++index)
-        add((*inputs[input])[index], static_cast<int>(index), static_cast<int>(input));
-    }
-    PF_CHECK_OK(decode());
-    for (size_t input = 0; input < inputs.size(); ++input) {
-      const float* vector = llama_get_embeddings_seq(context_.get(), static_cast<llama_seq_id>(input));
-      if (vector == nullptr) return fail(ErrorCode::kInternal, "the model gave no embedding");
-      out.emplace_back(vector, vector + dimensions_);
-    }
-    return out;
-  }();
-  give_up_ = nullptr;
-  if (!vectors) return vectors;
-  for (std::vector<float>& vector : *vectors) normalise(vector);
+  batch_.n_tokens = 0;
+  for (size_t input = 0; input < inputs.size(); ++input) {
+    for (size_t index = 0; index < inputs[input]->size(); ++index)
+      add((*inputs[input])[index], static_cast<int>(index), static_cast<int>(input));
+  }
+  PF_CHECK_OK(decode(give_up));
+  std::vector<std::vector<float>> vectors;
+  for (size_t input = 0; input < inputs.size(); ++input) {
+    const float* vector = llama_get_embeddings_seq(context_.get(), static_cast<llama_seq_id>(input));
+    if (vector == nullptr) return fail(ErrorCode::kInternal, "the model gave no embedding");
+    vectors.emplace_back(vector, vector + dimensions_);
+    normalise(vectors.back());
+  }
   return vectors;
 }
 

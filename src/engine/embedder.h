@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,10 +43,20 @@ class Embedder {
   // One vector of length 1 for each input; all must fit. kCancelled once `give_up` says true.
   Result<std::vector<std::vector<float>>> embed(std::span<const Tokens* const> inputs, const std::function<bool()>& give_up);
 
+  // A longer input is read in one call a piece, so that others come in between; no embed() may. What each token comes to depends
+  // on those before it alone, so the pieces make up the whole's vector exactly.
+  struct Piecewise {
+    size_t read = 0;  // tokens
+    std::vector<float> sum;
+  };
+  bool is_long(const Tokens& input) const { return input.size() > batch_tokens_; }
+  // The vector once all is read, else nothing.
+  Result<std::optional<std::vector<float>>> embed_piece(const Tokens& input, Piecewise& state,
+                                                        const std::function<bool()>& give_up);
+
  private:
   Embedder() = default;
-  Result<std::vector<float>> embed_long(const Tokens& input);
-  Result<void> decode();
+  Result<void> decode(const std::function<bool()>& give_up);
   void add(Token token, int position, int sequence);
 
   struct ContextDeleter {
