@@ -2,6 +2,7 @@
 
 find_package(Threads REQUIRED)
 find_package(OpenSSL 3 REQUIRED)
+find_package(CURL 7.85 REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
