@@ -18,6 +18,8 @@ const kUsage = `bench/verdicts: verdicts on long prompts, against llama-server o
   --only LIST           of: A,B,C,D1,D2,E,F,H     [all; G comes with B]
   --scale X             all lengths of prompts times X; below 1 it is a quick look, not the benchmark   [1]
   --count X             all numbers of requests times X; likewise                                       [1]
+  --peer-part X         in A, C and D1, where the peer reads every prompt whole, it is given this part of the requests [1]
+  --chats               A and B also as chats of ours with a choice
 
 A whole run takes hours: the peer reads 30 x 7,000 tokens for A alone.
 Example: bench/verdicts --only A,E --scale 0.25 --count 0.4
@@ -35,6 +37,8 @@ function readOptions(args) {
       only: {type: 'string', default: 'A,B,C,D1,D2,E,F,H'},
       scale: {type: 'string', default: '1'},
       count: {type: 'string', default: '1'},
+      'peer-part': {type: 'string', default: '1'},
+      chats: {type: 'boolean', default: false},
     }
   });
   if (values.help) return undefined;
@@ -45,9 +49,12 @@ function readOptions(args) {
     only: values.only.split(','),
     scale: Number(values.scale),
     count: Number(values.count),
+    peerPart: Number(values['peer-part']),
+    chats: values.chats,
   };
   checkSpeedModel(options.model, '--model');
   if (!(options.scale > 0) || !(options.count > 0)) throw new Error('--scale and --count must be more than 0');
+  if (!(options.peerPart > 0 && options.peerPart <= 1)) throw new Error('--peer-part must be more than 0 and at most 1');
   return options;
 }
 
@@ -110,6 +117,15 @@ class Bench {
     }
   }
 
+  // The first requests of each stream, for a peer whose rate does not depend on how many there are.
+  part(job) {
+    const streams = job.streams.map((stream) => ({
+      ...stream,
+      inputs: stream.inputs.slice(0, Math.max(2, Math.round(stream.inputs.length * this.options.peerPart)))
+    }));
+    return new Job(streams, job.sameMessage);
+  }
+
   async onOurs(job, setting, work) {
     const args = oursArgs(this.options, {...setting, profiles: job.profiles()});
     const server = await Server.start('ours', this.options.ours, args, {loaded: true});
@@ -143,10 +159,13 @@ class Bench {
     const ctx = this.context(fixed, data);
     const job = await this.job({seed: 1, streams: 1, fixed, data: Array(this.times(30)).fill(data), sameMessage});
     const ours = await this.onOurs(job, {slots: 1, ctx}, (server) => job.classify(server, {parallel: 2, array: 1}));
-    const chats = await this.onOurs(new Job(job.streams, sameMessage), {slots: 1, ctx}, (server) => job.chat(server, {parallel: 2}));
-    const peer = await this.onPeer({slots: 1, ctx}, (server) => job.chat(server, {parallel: 1}));
+    const theirs = sameMessage ? this.part(job) : job;
+    const peer = await this.onPeer({slots: 1, ctx}, (server) => theirs.chat(server, {parallel: 1}));
     this.report(`${name}: reviews, fixed part in the ${sameMessage ? 'same' : 'system'} message`, wanted, ours, peer);
-    say(`${name}: as chats with a choice ${(chats.per_h / peer.per_h).toFixed(2)}`);
+    if (this.options.chats) {
+      const chats = await this.onOurs(new Job(job.streams, sameMessage), {slots: 1, ctx}, (server) => job.chat(server, {parallel: 2}));
+      say(`${name}: as chats with a choice ${(chats.per_h / peer.per_h).toFixed(2)}`);
+    }
     if (!sameMessage) {
       this.rows.push({name: 'G: peak memory on B (MiB)', wanted: 1, ratio: peer.memory_mib / ours.memory_mib, ours: ours.memory_mib,
                       peer: peer.memory_mib});
@@ -167,7 +186,8 @@ class Bench {
     const ctx = this.context(fixed, data);
     const job = await this.job({seed: 2, streams: 4, fixed, data: Array(this.times(8)).fill(data), sameMessage: true});
     const ours = await this.onOurs(job, {slots: 2, ctx}, (server) => job.classify(server, {parallel: 2, array: 1}));
-    const peer = await this.onPeer({slots: 2, ctx}, (server) => job.chat(server, {parallel: 2}));
+    const theirs = this.part(job);
+    const peer = await this.onPeer({slots: 2, ctx}, (server) => theirs.chat(server, {parallel: 2}));
     this.report('C: four streams on two slots', 3.5, ours, peer);
   }
 
@@ -178,9 +198,10 @@ class Bench {
     const ctx = this.context(fixed, this.tokens(120));
     const job = await this.job({seed: 3, streams: 1, fixed, data, sameMessage});
     const ours = await this.onOurs(job, {slots: 4, ctx}, (server) => job.classify(server, {parallel: 2, array: 64}));
+    const theirs = sameMessage ? this.part(job) : job;
     let best;
     for (const slots of peerSlots) {
-      const peer = await this.onPeer({slots, ctx}, (server) => job.chat(server, {parallel: slots}));
+      const peer = await this.onPeer({slots, ctx}, (server) => theirs.chat(server, {parallel: slots}));
       if (!best || peer.per_h > best.per_h) best = {...peer, slots};
     }
     this.report(`${name}: guards, fixed part in the ${sameMessage ? 'same' : 'system'} message`, wanted, ours, best);
@@ -278,7 +299,7 @@ export async function main(args) {
   const load_before = loadavg()[0];
   const line = (file, list) => `${file} ${list.join(' ')}`.replaceAll(root + '/', '').replaceAll(scratch, 'SCRATCH');
   console.log(`${cpus()[0].model}, ${cpus().length} cores; ${options.threads} threads; lengths x ${options.scale}, counts x ${
-      options.count}; load ${load_before.toFixed(1)}`);
+      options.count}, the peer's part of A, C and D1 ${options.peerPart}; load ${load_before.toFixed(1)}`);
   console.log(`ours: ${line(options.ours, oursArgs(options, {slots: 1, ctx: bench.context(bench.tokens(5500), bench.tokens(1500))})('PORT'))}`);
   console.log(`peer: ${line(options.peer, peerArgs(options, {slots: 1, ctx: bench.context(bench.tokens(5500), bench.tokens(1500))})('PORT'))}`);
   try {
@@ -300,6 +321,6 @@ export async function main(args) {
   const version = spawnSync(options.peer, ['--version'], {encoding: 'utf8'}).stderr.split('\n').find((text) => text.startsWith('version'));
   const commit = spawnSync('git', ['-C', root, 'rev-parse', '--short', 'HEAD'], {encoding: 'utf8'}).stdout.trim();
   console.log('\n' + JSON.stringify({benchmark: 'verdicts', cpu: cpus()[0].model, threads: options.threads, scale: options.scale,
-                                     count: options.count, commit, load_before, load_after: loadavg()[0], peer_version: version,
+                                     count: options.count, peer_part: options.peerPart, commit, load_before, load_after: loadavg()[0], peer_version: version,
                                      results: bench.rows}));
 }

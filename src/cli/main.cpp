@@ -13,7 +13,11 @@ constexpr int kUsage = 2;
 
 void add_serve(CLI::App& app, ServeOptions& options) {
   CLI::App* serve = app.add_subcommand("serve", "serve a GGUF model over the OpenAI API on this machine");
-  serve->add_option("model", options.model_path, "the model file (.gguf)")->required();
+  serve
+      ->add_option("model", options.model_path,
+                   "the model file (.gguf), or https://..., or hf:owner/repository[:file or quantisation]")
+      ->required();
+  serve->add_option("--model-cache", options.model_cache, "folder where fetched models are kept; default: in the user's cache");
   serve->add_option("--model-name", options.model_name, "the name that clients ask for; default: the file's name");
   serve->add_option("--host", options.host, "address to listen on; any but loopback needs --api-key-file")->capture_default_str();
   serve->add_option("--port", options.port, "port; 0 takes a free one")->capture_default_str()->check(CLI::Range(0, 65535));
@@ -103,6 +107,56 @@ void add_key(CLI::App& app, KeyOptions& options) {
       "keys.txt\n");
 }
 
+void add_model(CLI::App& app, ModelInspectOptions& options, ModelPullOptions& pull_options, ModelStoreOptions& store) {
+  CLI::App* model = app.add_subcommand("model", "fetch, list, check and look into model files");
+  model->require_subcommand(1);
+  const char* kCache = "folder where models are kept; default: in the user's cache";
+  CLI::App* pull =
+      model->add_subcommand("pull", "fetch a model, or what is missing of it; goes on where an earlier pull was stopped");
+  pull->add_option("reference", pull_options.reference, "https://..., or hf:owner/repository[@revision][:file or quantisation]")
+      ->required();
+  pull->add_option("--cache", pull_options.cache, kCache);
+  pull->add_option("--connections", pull_options.connections, "at the same time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 16));
+  pull->add_flag("--json", pull_options.json, "print as JSON");
+  pull->add_flag("--quiet", pull_options.quiet, "no progress");
+  pull->footer(
+      "HF_TOKEN is sent to the hub; HF_ENDPOINT names another one.\n"
+      "Example:\n  pocketfleet model pull hf:unsloth/Qwen3.5-0.8B-GGUF:Q4_0\n");
+  CLI::App* list = model->add_subcommand("list", "the models that were pulled");
+  list->add_option("--cache", store.cache, kCache);
+  list->add_flag("--json", store.json, "one JSON line a model");
+  list->footer("Example:\n  pocketfleet model list\n");
+  CLI::App* verify = model->add_subcommand("verify", "read every byte of pulled models again; what is damaged is removed");
+  verify->add_option("reference", store.reference, "as it was pulled; default: all");
+  verify->add_option("--cache", store.cache, kCache);
+  verify->add_flag("--json", store.json, "one JSON line a model");
+  verify->footer("Example:\n  pocketfleet model verify\n");
+  CLI::App* rm = model->add_subcommand("rm", "remove a pulled model");
+  rm->add_option("reference", store.reference, "as it was pulled")->required();
+  rm->add_option("--cache", store.cache, kCache);
+  rm->add_flag("--json", store.json, "print as JSON");
+  rm->footer("Example:\n  pocketfleet model rm hf:unsloth/Qwen3.5-0.8B-GGUF:Q4_0\n");
+  CLI::App* inspect = model->add_subcommand("inspect", "say what a GGUF file holds and what memory serving it takes");
+  inspect->add_option("file", options.file, "model file (.gguf); of a model in parts, the first")->required();
+  inspect->add_option("--ctx", options.context_tokens, "tokens of one request; 0: trained length, at most 8192")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10'000'000));
+  inspect->add_option("--slots", options.slots, "requests that write at the same time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  inspect->add_option("--kv-type", options.kv_type, "f32, f16 or q8_0")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
+  inspect->add_option("--checkpoint-ram", options.checkpoint_ram_mib, "MiB for saved states of prompts")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
+  inspect->add_flag("--json", options.json, "print as JSON");
+  inspect->footer("Example:\n  pocketfleet model inspect models/scam-guard/scam-guard-q4_0.gguf --ctx 4096 --slots 1\n");
+  model->footer("Example:\n  pocketfleet model inspect models/scam-guard/scam-guard-q4_0.gguf\n");
+}
+
 void add_calibrate(CLI::App& profile, ProfileCalibrateOptions& options) {
   CLI::App* calibrate = profile.add_subcommand(
       "calibrate", "fit a profile's probabilities to labelled examples, and say how far off they are before and after");
@@ -169,10 +223,14 @@ int main(int argc, char** argv) {
   ProfileCheckOptions check;
   ProfileLintOptions lint;
   ProfileCalibrateOptions calibrate;
+  ModelInspectOptions inspect;
   add_serve(app, serve);
   add_classify(app, classify);
   add_key(app, key);
   add_profile(app, check, lint, calibrate);
+  ModelPullOptions pull;
+  ModelStoreOptions store;
+  add_model(app, inspect, pull, store);
 
   try {
     app.parse(argc, argv);
@@ -182,6 +240,14 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("serve")) return run_serve(serve);
   if (app.got_subcommand("classify")) return run_classify(classify);
   if (app.got_subcommand("key")) return run_key(key);
+  if (app.got_subcommand("model")) {
+    const CLI::App* model = app.get_subcommand("model");
+    if (model->got_subcommand("pull")) return run_model_pull(pull);
+    if (model->got_subcommand("list")) return run_model_list(store);
+    if (model->got_subcommand("verify")) return run_model_verify(store);
+    if (model->got_subcommand("rm")) return run_model_rm(store);
+    return run_model_inspect(inspect);
+  }
   if (app.get_subcommand("profile")->got_subcommand("calibrate")) return run_profile_calibrate(calibrate);
   if (app.get_subcommand("profile")->got_subcommand("lint")) return run_profile_lint(lint);
   return run_profile_check(check);

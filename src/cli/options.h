@@ -9,8 +9,9 @@
 namespace pocketfleet::cli {
 
 struct ServeOptions {
-  std::string model_path;
-  std::string model_name;  // empty: the file's name without .gguf
+  std::string model_path;   // or another reference: https://..., hf:...
+  std::string model_cache;  // where models are kept that are fetched; empty: the user's cache
+  std::string model_name;   // empty: the file's name without .gguf
   std::string host = "127.0.0.1";
   int port = 8080;
   std::string unix_socket;
@@ -85,11 +86,40 @@ struct ProfileCalibrateOptions {
   bool quiet = false;
 };
 
+struct ModelPullOptions {
+  std::string reference;
+  std::string cache;  // folder; empty: the user's cache
+  int connections = 4;
+  bool json = false;
+  bool quiet = false;
+};
+
+// model list, verify and rm.
+struct ModelStoreOptions {
+  std::string reference;
+  std::string cache;
+  bool json = false;
+};
+
+struct ModelInspectOptions {
+  std::string file;
+  int context_tokens = 0;
+  int slots = 4;
+  std::string kv_type = "f16";
+  int checkpoint_ram_mib = 256;
+  bool json = false;
+};
+
 int run_serve(const ServeOptions& options);
 int run_classify(const ClassifyOptions& options);
 int run_key(const KeyOptions& options);
 int run_profile_check(const ProfileCheckOptions& options);
 int run_profile_lint(const ProfileLintOptions& options);
+int run_model_pull(const ModelPullOptions& options);
+int run_model_list(const ModelStoreOptions& options);
+int run_model_verify(const ModelStoreOptions& options);
+int run_model_rm(const ModelStoreOptions& options);
+int run_model_inspect(const ModelInspectOptions& options);
 int run_profile_calibrate(const ProfileCalibrateOptions& options);
 
 }  // namespace pocketfleet::cli

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cli/model_fetch.h"
 #include "cli/options.h"
 #include "cli/serve_rules.h"
 #include "cli/server_setup.h"
@@ -126,10 +127,19 @@ Result<void> start(const ServeOptions& options, Service& service) {
 
 }  // namespace
 
-int run_serve(const ServeOptions& options) {
-  set_json_logs(options.json_logs);
-  if (options.quiet) set_log_level(LogLevel::kWarn);
+int run_serve(const ServeOptions& asked) {
+  set_json_logs(asked.json_logs);
+  if (asked.quiet) set_log_level(LogLevel::kWarn);
 
+  ServeOptions options = asked;
+  if (options.fake.empty()) {
+    FetchSettings fetch;
+    fetch.folder = options.model_cache;
+    fetch.quiet = options.quiet;
+    auto path = local_model(options.model_path, fetch);
+    if (!path) return fail_command("serve", path.error());
+    options.model_path = *std::move(path);
+  }
   Service service;
   if (const auto started = start(options, service); !started) return fail_command("serve", started.error());
   const auto ignore = [](std::exception_ptr) {};

@@ -243,5 +243,30 @@ TEST(ClassifyProcess, AFileIsLabelledAndComparedWithWhatIsRight) {
   std::filesystem::remove(output);
 }
 
+TEST(ModelInspect, SaysWhatAFileHoldsAndWhatServingItTakes) {
+  const std::string file = std::string(POCKETFLEET_SOURCE_DIR) + "/models/scam-guard/scam-guard-q4_0.gguf";
+  Child child({"model", "inspect", file, "--ctx", "512", "--slots", "1", "--json"});
+  const auto said = parse_json(child.output());
+  EXPECT_EQ(child.wait(), 0);
+  ASSERT_TRUE(said);
+  EXPECT_EQ((*said)["architecture"], "qwen35");
+  EXPECT_EQ((*said)["layers"], 4);
+  EXPECT_EQ((*said)["recurrent_layers"], 3);
+  EXPECT_EQ((*said)["servable"], true);
+  EXPECT_EQ((*said)["memory"]["context_tokens"], 512);
+  EXPECT_GT((*said)["memory"]["total_bytes"], (*said)["memory"]["weight_bytes"]);
+  Child people({"model", "inspect", file});
+  const std::string text = people.output();
+  EXPECT_EQ(people.wait(), 0);
+  EXPECT_NE(text.find("qwen35 3M q4_0"), std::string::npos) << text;
+  EXPECT_NE(text.find("tokens a request and 4 slots"), std::string::npos) << text;
+}
+
+TEST(ModelInspect, AFileThatIsNoModelEndsWithCode2AndASentence) {
+  Child child({"model", "inspect", std::string(POCKETFLEET_SOURCE_DIR) + "/README.md"});
+  EXPECT_NE(child.errors().find("not a GGUF file"), std::string::npos);
+  EXPECT_EQ(child.wait(), 2);
+}
+
 }  // namespace
 }  // namespace pocketfleet::cli
