@@ -25,9 +25,12 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   serve->add_option("--api-key-file", options.api_key_file, "file of keys that are let in, see: pocketfleet key --help");
   serve->add_option("--cors-origin", options.cors_origins, "a web origin whose pages may call; may be given several times");
   serve->add_option("--profile", options.profiles, "a classification profile (JSON); may be given several times");
-  serve->add_option("--ctx", options.context_tokens, "tokens of one request, prompt and answer; 0: trained length, at most 8192")
+  serve
+      ->add_option("--ctx", options.context_tokens,
+                   "tokens of one request, prompt and answer; 0: trained length, at most 8192; auto: all that memory allows")
       ->capture_default_str()
-      ->check(CLI::Range(0, 10'000'000));
+      ->transform([](std::string text) { return text == "auto" ? std::string("-1") : text; })
+      ->check(CLI::Range(-1, 10'000'000));
   serve->add_option("--slots", options.slots, "requests that write at the same time")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));

@@ -18,7 +18,7 @@ struct ServeOptions {
   std::string api_key_file;
   std::vector<std::string> cors_origins;
   std::vector<std::string> profiles;
-  int context_tokens = 0;
+  int context_tokens = 0;  // -1: as many as leave a margin of memory
   int slots = 4;
   int threads = 0;
   int queue = 64;

@@ -139,6 +139,9 @@ int run_serve(const ServeOptions& asked) {
     auto path = local_model(options.model_path, fetch);
     if (!path) return fail_command("serve", path.error());
     options.model_path = *std::move(path);
+    const auto context = choose_context(options);
+    if (!context) return fail_command("serve", context.error());
+    options.context_tokens = *context;
   }
   Service service;
   if (const auto started = start(options, service); !started) return fail_command("serve", started.error());

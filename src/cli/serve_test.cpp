@@ -193,6 +193,21 @@ TEST(ServeProcess, AModelThatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_NE(errors.find("GiB"), std::string::npos) << errors;
 }
 
+TEST(ServeProcess, AContextThatMemoryDecidesIsSaidAndServed) {
+  Child serve({"serve", POCKETFLEET_SOURCE_DIR "/models/scam-guard/scam-guard-q4_0.gguf", "--port", "0", "--ctx", "auto",
+               "--slots", "1", "--checkpoint-disk", "0"});
+  const std::string url = serve.address();
+  ASSERT_FALSE(url.empty());
+  serve.signal(SIGTERM);
+  EXPECT_NE(serve.errors().find("event=context_chosen"), std::string::npos);
+  EXPECT_EQ(serve.wait(), 0);
+  // What would not fit in any case is refused as with a number.
+  Child refused({"serve", POCKETFLEET_SOURCE_DIR "/models/scam-guard/scam-guard-q4_0.gguf", "--port", "0", "--quiet", "--ctx",
+                 "auto", "--checkpoint-ram", "1000000"});
+  EXPECT_NE(refused.errors().find("GiB"), std::string::npos);
+  EXPECT_EQ(refused.wait(), 2);
+}
+
 TEST(ServeProcess, AUnixSocketIsServedWithoutAKeyAndRemovedAtTheEnd) {
   const std::string path = temporary(".sock");
   Child serve({"serve", "none", "--fake", "fast", "--unix-socket", path});

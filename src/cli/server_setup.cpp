@@ -1,5 +1,6 @@
 #include "cli/server_setup.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -43,20 +44,24 @@ namespace {
 
 constexpr int kDraftTokens = 8;
 
-// Refused with the numbers, before a byte of the weights is read.
-Result<void> check_memory(const ServeOptions& options, const ModelSummary& summary) {
+MemorySettings settings_of(const ServeOptions& options, const ModelSummary& summary) {
   MemorySettings settings;
-  settings.context_tokens = static_cast<uint64_t>(options.context_tokens);
+  settings.context_tokens = static_cast<uint64_t>(std::max(options.context_tokens, 0));
   settings.slots = static_cast<uint64_t>(options.slots);
   settings.kv_type = options.kv_type;
   settings.checkpoint_bytes = static_cast<uint64_t>(options.checkpoint_ram_mib) << 20;
   settings.embeddings = options.pooling != "none" && (options.pooling != "model" || summary.pools);
+  return settings;
+}
+
+// Refused with the numbers, before a byte of the weights is read.
+Result<void> check_memory(const ServeOptions& options, const ModelSummary& summary) {
   const auto available = read_available_memory();
   if (!available) {
     log_warn("memory_unknown", {{"reason", available.error().message}});
     return {};
   }
-  PF_TRY(const MemoryPlan plan, plan_memory(summary, settings, available->bytes));
+  PF_TRY(const MemoryPlan plan, plan_memory(summary, settings_of(options, summary), available->bytes));
   log_info("memory", {{"needs", format_bytes(plan.total_bytes())},
                       {"available", format_bytes(available->bytes)},
                       {"limited_by", available->limited_by},
@@ -65,6 +70,17 @@ Result<void> check_memory(const ServeOptions& options, const ModelSummary& summa
 }
 
 }  // namespace
+
+Result<int> choose_context(const ServeOptions& options) {
+  if (options.context_tokens >= 0 || !options.fake.empty()) return std::max(options.context_tokens, 0);
+  PF_TRY(const ModelSummary summary, inspect_gguf(options.model_path));
+  PF_CHECK_OK(check_servable(summary));
+  PF_TRY(const AvailableMemory available, read_available_memory());
+  PF_TRY(const uint64_t tokens, largest_context(summary, settings_of(options, summary), available.bytes));
+  log_info("context_chosen",
+           {{"tokens", static_cast<unsigned long>(tokens)}, {"trained", static_cast<unsigned long>(summary.context_tokens)}});
+  return static_cast<int>(tokens);
+}
 
 Result<void> check_model_file(const ServeOptions& options) {
   if (!options.fake.empty()) return {};

@@ -17,6 +17,9 @@ Result<KeyStore> load_keys(const ServeOptions& options);
 
 Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles);
 
+// For --ctx auto: the largest context that leaves a margin of memory; what was said, otherwise.
+Result<int> choose_context(const ServeOptions& options);
+
 // Our own look at the model file: kIo when it cannot be opened, kInvalidModel for what llama.cpp could not load or would abort
 // on.
 Result<void> check_model_file(const ServeOptions& options);

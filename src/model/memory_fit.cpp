@@ -23,6 +23,8 @@ constexpr uint64_t kExtraOutputs = 16;
 constexpr uint64_t kEmbeddingSequences = 8;  // as the engine's embedder has them
 constexpr uint64_t kEmbeddingLogitsBytes = 128 * kMiB;
 constexpr uint64_t kLeastEmbeddingBatch = 32;
+constexpr uint64_t kContextStep = 256;
+constexpr uint64_t kLeastContext = 1024;
 constexpr uint64_t kMost = uint64_t{1} << 62;
 
 // Settings and models come from people: products stop at a bound and do not wrap around.
@@ -132,6 +134,34 @@ Result<MemoryPlan> plan_memory(const ModelSummary& summary, const MemorySettings
   return fail(ErrorCode::kOutOfMemory,
               fmt::format("{} needs {} of memory, but {} are available: {}. {}", summary.path, format_bytes(plan.total_bytes()),
                           format_bytes(available_bytes), describe(plan), advice));
+}
+
+Result<uint64_t> largest_context(const ModelSummary& summary, MemorySettings settings, uint64_t available_bytes) {
+  const uint64_t usable = available_bytes - available_bytes / 10;
+  const auto fits = [&](uint64_t steps) -> Result<bool> {
+    settings.context_tokens = steps * kContextStep;
+    PF_TRY(const MemoryPlan plan, compute_memory(summary, settings));
+    return plan.total_bytes() <= usable;
+  };
+  uint64_t least = kLeastContext / kContextStep;
+  uint64_t most = std::max(summary.context_tokens / kContextStep, uint64_t{1});
+  least = std::min(least, most);
+  PF_TRY(const bool any, fits(least));
+  if (!any) {
+    settings.context_tokens = least * kContextStep;
+    PF_CHECK_OK(plan_memory(summary, settings, usable));
+  }
+  // What takes memory grows with the context.
+  while (least < most) {
+    const uint64_t middle = least + (most - least + 1) / 2;
+    PF_TRY(const bool good, fits(middle));
+    if (good) {
+      least = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return least * kContextStep;
 }
 
 std::string describe(const MemoryPlan& plan) {

@@ -47,6 +47,10 @@ Result<MemoryPlan> compute_memory(const ModelSummary& summary, const MemorySetti
 // The same, refused when it is more than `available_bytes`.
 Result<MemoryPlan> plan_memory(const ModelSummary& summary, const MemorySettings& settings, uint64_t available_bytes);
 
+// The most tokens of one request, in steps of 256 and at most what the model was trained on, that leave a tenth of the memory
+// free; `settings.context_tokens` is not looked at. Refused as plan_memory() would when even the least does not fit.
+Result<uint64_t> largest_context(const ModelSummary& summary, MemorySettings settings, uint64_t available_bytes);
+
 // "weights 461 MiB + KV cache 96 MiB (8192 tokens x 4 slots, f16) + ..."
 std::string describe(const MemoryPlan& plan);
 

@@ -104,6 +104,33 @@ TEST(MemoryFit, EmbeddingsTakeAContextOfTheirOwn) {
   EXPECT_NE(describe(with).find("embeddings"), std::string::npos);
 }
 
+TEST(MemoryFit, TheLargestContextLeavesATenthFreeAndOneStepMoreDoesNot) {
+  const auto summary = inspect_gguf(POCKETFLEET_SOURCE_DIR "/models/scam-guard/scam-guard-q4_0.gguf");
+  ASSERT_TRUE(summary) << summary.error().message;
+  MemorySettings settings;
+  settings.slots = 2;
+  settings.checkpoint_bytes = 16u << 20;
+  settings.context_tokens = 1024;
+  const uint64_t least_bytes = compute_memory(*summary, settings)->total_bytes();
+  for (const double factor : {1.13, 1.2, 1.3}) {
+    const auto available = static_cast<uint64_t>(static_cast<double>(least_bytes) * factor);
+    const auto found = largest_context(*summary, settings, available);
+    ASSERT_TRUE(found) << found.error().message;
+    settings.context_tokens = *found;
+    EXPECT_LE(compute_memory(*summary, settings)->total_bytes(), available - available / 10);
+    settings.context_tokens = *found + 256;
+    const bool more = *found + 256 <= summary->context_tokens;
+    if (more) {
+      EXPECT_GT(compute_memory(*summary, settings)->total_bytes(), available - available / 10);
+    }
+  }
+  EXPECT_EQ(*largest_context(*summary, settings, uint64_t{1} << 40), summary->context_tokens / 256 * 256)
+      << "as far as it was trained";
+  const auto none = largest_context(*summary, settings, least_bytes / 2);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kOutOfMemory);
+}
+
 TEST(MemoryFit, WhatDoesNotFitIsRefusedWithEveryNumberAndWhatToChange) {
   MemorySettings settings;
   settings.slots = 16;
