@@ -142,9 +142,10 @@ export async function beside(server, {stream, long, short}) {
         told.times.push(performance.now());
         told.first();
       });
+  // It is cut off when the server is stopped.
   writing.then(() => {
     told.done = true;
-  });
+  }, () => {});
   await begun;
   const from_ms = performance.now();
   const reading = server.post('/v1/chat/completions', {
