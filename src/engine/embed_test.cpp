@@ -8,32 +8,12 @@
 namespace pocketfleet {
 namespace {
 
-class VectorCollector final : public EmbedSink {
+class VectorCollector final : public EmbedSink, public Awaited<Usage> {
  public:
-  void on_item(size_t index, std::vector<float> vector) override {
-    const std::lock_guard lock(mutex_);
-    if (vectors.size() <= index) vectors.resize(index + 1);
-    EXPECT_TRUE(vectors[index].empty());
-    vectors[index] = std::move(vector);
-  }
-  void on_done(Result<Usage> result) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(done.has_value()) << "on_done came twice";
-    done = std::move(result);
-    changed_.notify_all();
-  }
-  const Result<Usage>& wait() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [this] { return done.has_value(); })) done = fail(ErrorCode::kInternal, "no answer");
-    return *done;
-  }
+  void on_item(size_t index, std::vector<float> vector) override { keep(vectors, index, std::move(vector)); }
+  void on_done(Result<Usage> result) override { end(std::move(result)); }
 
   std::vector<std::vector<float>> vectors;
-  std::optional<Result<Usage>> done;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
 };
 
 std::unique_ptr<Engine> pooled(const std::string& pooling, int batch_tokens = 512) {

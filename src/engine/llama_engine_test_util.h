@@ -21,7 +21,39 @@ inline const std::string kShared = std::string(POCKETFLEET_SOURCE_DIR) + "/../sh
 
 inline constexpr auto kPatience = std::chrono::seconds(60);
 
-class Collector final : public GenerateSink {
+// The end of a request, which a test waits for. Sinks report under its mutex.
+template <typename Done>
+class Awaited {
+ public:
+  void end(Result<Done> result) {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(done.has_value()) << "on_done came twice";
+    done = std::move(result);
+    changed_.notify_all();
+  }
+  const Result<Done>& wait() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kPatience, [this] { return done.has_value(); })) done = fail(ErrorCode::kInternal, "no answer");
+    return *done;
+  }
+
+  std::optional<Result<Done>> done;
+
+ protected:
+  // Each in its place, once.
+  template <typename Item>
+  void keep(std::vector<Item>& items, size_t index, Item item) {
+    const std::lock_guard lock(mutex_);
+    if (items.size() <= index) items.resize(index + 1);
+    EXPECT_TRUE(items[index].empty());
+    items[index] = std::move(item);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+class Collector final : public GenerateSink, public Awaited<GenerateDone> {
  public:
   void on_chunk(GenerateChunk chunk) override {
     const std::lock_guard lock(mutex_);
@@ -30,17 +62,7 @@ class Collector final : public GenerateSink {
     ++chunks;
     changed_.notify_all();
   }
-  void on_done(Result<GenerateDone> result) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(done.has_value()) << "on_done came twice";
-    done = std::move(result);
-    changed_.notify_all();
-  }
-  const Result<GenerateDone>& wait() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [this] { return done.has_value(); })) done = fail(ErrorCode::kInternal, "no answer");
-    return *done;
-  }
+  void on_done(Result<GenerateDone> result) override { end(std::move(result)); }
   void wait_for_chunk() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [this] { return chunks > 0 || done.has_value(); });
@@ -53,39 +75,14 @@ class Collector final : public GenerateSink {
   std::string text;
   std::vector<TokenLogprob> logprobs;
   int chunks = 0;
-  std::optional<Result<GenerateDone>> done;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
 };
 
-class ScoreCollector final : public ScoreSink {
+class ScoreCollector final : public ScoreSink, public Awaited<Usage> {
  public:
-  void on_item(size_t index, std::vector<double> probabilities) override {
-    const std::lock_guard lock(mutex_);
-    if (items.size() <= index) items.resize(index + 1);
-    EXPECT_TRUE(items[index].empty());
-    items[index] = std::move(probabilities);
-  }
-  void on_done(Result<Usage> result) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(done.has_value());
-    done = std::move(result);
-    changed_.notify_all();
-  }
-  const Result<Usage>& wait() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [this] { return done.has_value(); })) done = fail(ErrorCode::kInternal, "no answer");
-    return *done;
-  }
+  void on_item(size_t index, std::vector<double> probabilities) override { keep(items, index, std::move(probabilities)); }
+  void on_done(Result<Usage> result) override { end(std::move(result)); }
 
   std::vector<std::vector<double>> items;
-  std::optional<Result<Usage>> done;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
 };
 
 inline std::unique_ptr<Engine> start(LlamaEngineOptions options) {

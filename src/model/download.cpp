@@ -2,13 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -22,6 +20,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "model/sha256.h"
 
 namespace pocketfleet {
 
@@ -79,27 +78,6 @@ Result<void> write_at(int file, std::string_view bytes, uint64_t offset, const s
   }
   return {};
 }
-
-class Sha256Stream {
- public:
-  Sha256Stream() : context_(EVP_MD_CTX_new()) { reset(); }
-  ~Sha256Stream() { EVP_MD_CTX_free(context_); }
-  Sha256Stream(const Sha256Stream&) = delete;
-  Sha256Stream& operator=(const Sha256Stream&) = delete;
-  void reset() { EVP_DigestInit_ex(context_, EVP_sha256(), nullptr); }
-  void add(std::string_view bytes) { EVP_DigestUpdate(context_, bytes.data(), bytes.size()); }
-  // Lower-case hex.
-  std::string finish() {
-    std::array<unsigned char, 32> digest{};
-    EVP_DigestFinal_ex(context_, digest.data(), nullptr);
-    std::string hex;
-    for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
-    return hex;
-  }
-
- private:
-  EVP_MD_CTX* context_;
-};
 
 Result<std::string> sha256_range(int file, ByteRange range, const std::string& path, const CancelToken& cancel) {
   Sha256Stream hash;

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <optional>
 
+#include "model/sha256.h"
+
 namespace pocketfleet {
 
 namespace {
@@ -15,7 +17,6 @@ constexpr uint64_t kLargest = uint64_t{1} << 50;
 constexpr uint64_t kLeastChunk = 1u << 12;
 constexpr uint64_t kMostChunks = 1u << 22;
 constexpr size_t kLongestValidator = 1024;
-constexpr size_t kDigest = 64;
 
 std::optional<uint64_t> number(std::string_view text) {
   uint64_t value = 0;
@@ -28,10 +29,6 @@ std::optional<uint64_t> number(std::string_view text) {
 std::optional<std::string_view> value_of(std::string_view line, std::string_view key) {
   if (!line.starts_with(key) || line.size() <= key.size() || line[key.size()] != ' ') return std::nullopt;
   return line.substr(key.size() + 1);
-}
-
-bool is_digest(std::string_view text) {
-  return text.size() == kDigest && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 tl::unexpected<Error> wrong(std::string_view what) {
@@ -108,7 +105,7 @@ Result<DownloadJournal> DownloadJournal::parse(std::string_view text) {
     const auto rest = value_of(*line, "done");
     const size_t space = rest ? rest->find(' ') : std::string_view::npos;
     const auto index = space == std::string_view::npos ? std::nullopt : number(rest->substr(0, space));
-    if (!index || *index >= journal.chunks() || !is_digest(rest->substr(space + 1))) return wrong("holds a line that is none");
+    if (!index || *index >= journal.chunks() || !is_sha256(rest->substr(space + 1))) return wrong("holds a line that is none");
     journal.add(*index, std::string(rest->substr(space + 1)));
   }
   return journal;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "model/sha256.h"
 
 namespace pocketfleet {
 
@@ -36,10 +37,6 @@ class TextSink final : public SourceSink {
   std::string text;
   bool too_long = false;
 };
-
-bool is_digest(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
 
 std::string text_of(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -89,7 +86,7 @@ Result<std::vector<HubFile>> parse_hub_files(std::string_view text) {
       file.size_bytes = size->get<uint64_t>();
     if (const auto lfs = item.find("lfs"); lfs != item.end() && lfs->is_object()) {
       const std::string digest = text_of(*lfs, "oid");
-      if (is_digest(digest)) file.sha256 = digest;
+      if (is_sha256(digest)) file.sha256 = digest;
     }
     files.push_back(std::move(file));
   }

@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -20,6 +18,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "model/sha256.h"
 
 namespace pocketfleet {
 
@@ -28,14 +27,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kMostRecordBytes = 1u << 20;
-
-std::string sha256_text(std::string_view text) {
-  std::array<unsigned char, 32> digest{};
-  EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
-  std::string hex;
-  for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
-  return hex;
-}
 
 std::string last_part(std::string_view path) {
   path = path.substr(0, path.find_first_of("?#"));
@@ -87,7 +78,7 @@ std::string ModelStore::blob(const std::string& sha256) const {
 }
 
 std::string ModelStore::record_path(const std::string& reference) const {
-  return folder_ + "/models/" + sha256_text(reference).substr(0, 32);
+  return folder_ + "/models/" + sha256_of_text(reference).substr(0, 32);
 }
 
 Result<StoredModel> ModelStore::read_record(const std::string& path) const {
@@ -158,7 +149,7 @@ std::vector<StoredModel> ModelStore::list() const {
 Result<StoredFile> ModelStore::fetch(const std::string& url, HubFile wanted, const std::string& bearer, int connections,
                                      const CancelToken& cancel, const DownloadTools& tools,
                                      const std::function<void(const DownloadProgress&)>& on_progress) const {
-  const std::string incoming = folder_ + "/incoming/" + sha256_text(url).substr(0, 32);
+  const std::string incoming = folder_ + "/incoming/" + sha256_of_text(url).substr(0, 32);
   PF_TRY(const FolderLock lock, FolderLock::take(incoming + ".lock", cancel));
   // Another one may have fetched it while we waited, or under another name.
   std::error_code error;
