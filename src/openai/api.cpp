@@ -158,6 +158,13 @@ Result<void> check_model(const ApiOptions& options, const Json& body) {
               fmt::format("The model '{}' does not exist here. Served: '{}'.", name.substr(0, 200), options.model_name), "model");
 }
 
+Result<Json> read_model_body(const RouteContext& context) {
+  PF_TRY(Json body, read_body(context.request));
+  PF_CHECK_OK(context.engine.tokenize("", false, false));
+  PF_CHECK_OK(check_model(context.options, body));
+  return body;
+}
+
 int64_t caller_deadline_ms(const net::HttpRequest& request, const Clock& clock, int64_t silence_ms) {
   auto header = request.headers.get("x-stainless-read-timeout");
   // The client for Python says that one; that for JavaScript says another, cut to whole seconds.

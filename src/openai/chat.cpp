@@ -20,10 +20,7 @@ namespace asio = boost::asio;
 namespace {
 
 Result<ChatRequest> read_request(RouteContext& context) {
-  PF_TRY(const Json body, read_body(context.request));
-  // Says that the model is still being loaded before anything else is looked at.
-  PF_CHECK_OK(context.engine.tokenize("", false, false));
-  PF_CHECK_OK(check_model(context.options, body));
+  PF_TRY(const Json body, read_model_body(context));
   return read_chat_request(body, {context.options.thinking, context.engine.model().vocabulary});
 }
 

@@ -10,7 +10,6 @@ namespace pocketfleet {
 namespace {
 
 constexpr size_t kMostMessages = 2'048;
-constexpr size_t kMostTools = 128;
 constexpr size_t kMostToolCalls = 128;
 
 // A string, or an array of text parts that are put together.
@@ -153,14 +152,8 @@ void read_tools(ParamReader& reader, ChatInput& input) {
   const Json* choice = reader.any("tool_choice");
   if (choice == nullptr) return;
   if (choice->is_string()) {
-    const std::string& text = choice->get_ref<const std::string&>();
-    if (text == "none") {
-      input.tool_choice = ToolChoice::kNone;
-    } else if (text == "required") {
-      input.tool_choice = ToolChoice::kRequired;
-    } else if (text != "auto") {
+    if (!choose_tools(choice->get_ref<const std::string&>(), input))
       reader.refuse("tool_choice", "tool_choice must be \"auto\", \"none\", \"required\" or name a function");
-    }
   } else {
     const auto function = choice->is_object() ? choice->find("function") : choice->end();
     const auto name = function != choice->end() && function->is_object() ? function->find("name") : Json::const_iterator();
@@ -169,27 +162,13 @@ void read_tools(ParamReader& reader, ChatInput& input) {
       reader.refuse("tool_choice", "tool_choice must be \"auto\", \"none\", \"required\" or name a function");
       return;
     }
-    const std::string wanted = name->get<std::string>();
-    std::erase_if(input.tools, [&](const ToolDefinition& tool) { return tool.name != wanted; });
-    if (input.tools.empty()) {
-      reader.refuse("tool_choice", fmt::format("tool_choice names \"{}\", which is not among tools", wanted.substr(0, 80)));
-    }
-    input.tool_choice = ToolChoice::kRequired;
+    choose_tool(reader, name->get<std::string>(), input);
   }
-  if (input.tool_choice == ToolChoice::kRequired && input.tools.empty())
-    reader.refuse("tool_choice", "tool_choice asks for a tool, but there are none");
+  check_tool_choice(reader, input);
 }
 
 void read_thinking(ParamReader& reader, ChatInput& input) {
-  if (const auto effort = reader.string("reasoning_effort", 64)) {
-    if (*effort == "none" || *effort == "minimal") {
-      input.enable_thinking = false;
-    } else if (*effort == "low" || *effort == "medium" || *effort == "high" || *effort == "xhigh") {
-      input.enable_thinking = true;
-    } else {
-      reader.refuse("reasoning_effort", "reasoning_effort must be none, minimal, low, medium, high or xhigh");
-    }
-  }
+  read_effort(reader, "reasoning_effort", input);
   const Json* kwargs = reader.object("chat_template_kwargs");
   if (kwargs == nullptr) return;
   if (kwargs->size() > 32) reader.refuse("chat_template_kwargs", "chat_template_kwargs holds more than 32 entries");
@@ -214,6 +193,41 @@ void read_thinking(ParamReader& reader, ChatInput& input) {
 }
 
 }  // namespace
+
+void read_effort(ParamReader& reader, std::string_view key, ChatInput& input) {
+  const auto effort = reader.string(key, 64);
+  if (!effort) return;
+  if (*effort == "none" || *effort == "minimal") {
+    input.enable_thinking = false;
+  } else if (*effort == "low" || *effort == "medium" || *effort == "high" || *effort == "xhigh") {
+    input.enable_thinking = true;
+  } else {
+    reader.refuse(key, fmt::format("{} must be none, minimal, low, medium, high or xhigh", reader.name(key)));
+  }
+}
+
+bool choose_tools(std::string_view word, ChatInput& input) {
+  if (word == "none") {
+    input.tool_choice = ToolChoice::kNone;
+  } else if (word == "required") {
+    input.tool_choice = ToolChoice::kRequired;
+  } else if (word != "auto") {
+    return false;
+  }
+  return true;
+}
+
+void choose_tool(ParamReader& reader, const std::string& name, ChatInput& input) {
+  std::erase_if(input.tools, [&](const ToolDefinition& tool) { return tool.name != name; });
+  if (input.tools.empty())
+    reader.refuse("tool_choice", fmt::format("tool_choice names \"{}\", which is not among tools", name.substr(0, 80)));
+  input.tool_choice = ToolChoice::kRequired;
+}
+
+void check_tool_choice(ParamReader& reader, const ChatInput& input) {
+  if (input.tool_choice == ToolChoice::kRequired && input.tools.empty())
+    reader.refuse("tool_choice", "tool_choice asks for a tool, but there are none");
+}
 
 Result<ChatRequest> read_chat_request(const Json& body, const ChatDefaults& defaults) {
   ParamReader reader(body);

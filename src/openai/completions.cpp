@@ -30,18 +30,6 @@ struct CompletionRequest {
   bool echo = false;
 };
 
-Result<Tokens> read_tokens(const Json& array, int vocabulary) {
-  Tokens tokens;
-  for (const Json& item : array) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= vocabulary) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("prompt: token ids must be whole numbers from 0 to {}", vocabulary - 1), "prompt");
-    }
-    tokens.push_back(item.get<Token>());
-  }
-  return tokens;
-}
-
 Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabulary, bool parse_special,
                           CompletionRequest& request) {
   const auto add_text = [&](const Json& item) -> Result<void> {
@@ -54,7 +42,7 @@ Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabula
   };
   const auto add_tokens = [&](const Json& item) -> Result<void> {
     Prompt made;
-    PF_TRY(made.tokens, read_tokens(item, vocabulary));
+    PF_TRY(made.tokens, read_token_ids(item, "prompt", vocabulary));
     PF_TRY(std::string text, engine.detokenize(made.tokens, true));
     request.texts.push_back(std::move(text));
     request.prompts.push_back(std::move(made));
@@ -83,9 +71,7 @@ Result<void> read_prompts(const Engine& engine, const Json& prompt, int vocabula
 }
 
 Result<CompletionRequest> read_request(RouteContext& context) {
-  PF_TRY(const Json body, read_body(context.request));
-  PF_CHECK_OK(context.engine.tokenize("", false, false));
-  PF_CHECK_OK(check_model(context.options, body));
+  PF_TRY(const Json body, read_model_body(context));
   const int vocabulary = context.engine.model().vocabulary;
   ParamReader reader(body);
   CompletionRequest request;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "crypto/base64.h"
-#include "net/mailbox.h"
+#include "openai/engine_events.h"
 #include "openai/params.h"
 #include "openai/route.h"
 
@@ -24,38 +24,9 @@ struct EmbeddingsRequest {
   bool base64 = false;
 };
 
-// Items are written by the engine's thread before it pushes the end into the mailbox, and read after that was taken out.
-class CollectingSink final : public EmbedSink {
- public:
-  using End = net::Mailbox<Result<Usage>>;
-  CollectingSink(size_t count, std::shared_ptr<End> end) : vectors_(count), end_(std::move(end)) {}
-
-  void on_item(size_t index, std::vector<float> vector) override {
-    if (index < vectors_.size()) vectors_[index] = std::move(vector);
-  }
-  void on_done(Result<Usage> done) override { end_->push(std::move(done)); }
-
-  const std::vector<std::vector<float>>& vectors() const { return vectors_; }
-
- private:
-  std::vector<std::vector<float>> vectors_;
-  std::shared_ptr<End> end_;
-};
-
-Result<Tokens> read_ids(const Json& array, const std::string& param, int vocabulary) {
-  Tokens tokens;
-  for (const Json& item : array) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= vocabulary)
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: token ids must be whole numbers from 0 to {}", param, vocabulary - 1), param);
-    tokens.push_back(item.get<Token>());
-  }
-  return tokens;
-}
-
 // A text or token ids.
 Result<Tokens> read_input(const Engine& engine, const Json& item, const std::string& param, int vocabulary) {
-  if (item.is_array() && !item.empty()) return read_ids(item, param, vocabulary);
+  if (item.is_array() && !item.empty()) return read_token_ids(item, param, vocabulary);
   if (!item.is_string() || item.get_ref<const std::string&>().empty())
     return fail(ErrorCode::kInvalidArgument, fmt::format("{} must be a text or token ids, and not empty", param), param);
   const auto blame = [&](Error error) {
@@ -70,9 +41,7 @@ Result<Tokens> read_input(const Engine& engine, const Json& item, const std::str
 }
 
 Result<EmbeddingsRequest> read_request(RouteContext& context) {
-  PF_TRY(const Json body, read_body(context.request));
-  PF_CHECK_OK(context.engine.tokenize("", false, false));
-  PF_CHECK_OK(check_model(context.options, body));
+  PF_TRY(const Json body, read_model_body(context));
   const ModelInfo model = context.engine.model();
   ParamReader reader(body);
   EmbeddingsRequest request;
@@ -124,22 +93,24 @@ asio::awaitable<void> embed(RouteContext& context) {
   work.inputs = std::move(request->inputs);
   work.deadline_ms = caller_patience(context).deadline_ms;
   work.cancel = context.request.gone;
-  const auto end = std::make_shared<CollectingSink::End>();
-  const auto sink = std::make_shared<CollectingSink>(work.inputs.size(), end);
+  const auto mailbox = std::make_shared<EmbedMailbox>();
+  const auto sink = std::make_shared<EmbedMailboxSink>(mailbox, work.inputs.size());
   if (const auto accepted = context.engine.embed(std::move(work), sink); !accepted) {
     co_await send_error(context, accepted.error());
     co_return;
   }
-  const std::optional<Result<Usage>> done = co_await end->pop(-1);
-  if (!done || !*done) {
-    const Error error = done ? done->error() : Error{ErrorCode::kInternal, "the engine ended without an answer", {}, 0};
+  const std::optional<EmbedAnswer> answered = co_await mailbox->pop(-1);
+  if (!answered || !answered->done) {
+    const Error error =
+        answered ? answered->done.error() : Error{ErrorCode::kInternal, "the engine ended without an answer", {}, 0};
     co_await send_error(context, error);
     co_return;
   }
-  context.record.usage = **done;
+  const Usage& usage = *answered->done;
+  context.record.usage = usage;
   Json data = Json::array();
-  for (size_t index = 0; index < sink->vectors().size(); ++index) {
-    const std::vector<float>& vector = sink->vectors()[index];
+  for (size_t index = 0; index < answered->vectors.size(); ++index) {
+    const std::vector<float>& vector = answered->vectors[index];
     Json item = {{"object", "embedding"}, {"index", index}};
     item["embedding"] = request->base64 ? Json(to_base64(little_endian(vector))) : Json(vector);
     data.push_back(std::move(item));
@@ -147,7 +118,7 @@ asio::awaitable<void> embed(RouteContext& context) {
   const Json answer = {{"object", "list"},
                        {"model", context.options.model_name},
                        {"data", std::move(data)},
-                       {"usage", {{"prompt_tokens", (*done)->prompt_tokens}, {"total_tokens", (*done)->prompt_tokens}}}};
+                       {"usage", {{"prompt_tokens", usage.prompt_tokens}, {"total_tokens", usage.prompt_tokens}}}};
   co_await send_json(context, 200, answer);
 }
 

@@ -47,4 +47,22 @@ class ScoreMailboxSink final : public ScoreSink {
   std::vector<std::vector<double>> probabilities_;
 };
 
+struct EmbedAnswer {
+  std::vector<std::vector<float>> vectors;  // by input
+  Result<Usage> done;
+};
+
+using EmbedMailbox = net::Mailbox<EmbedAnswer>;
+
+class EmbedMailboxSink final : public EmbedSink {
+ public:
+  EmbedMailboxSink(std::shared_ptr<EmbedMailbox> mailbox, size_t inputs) : mailbox_(std::move(mailbox)), vectors_(inputs) {}
+  void on_item(size_t index, std::vector<float> vector) override { vectors_[index] = std::move(vector); }
+  void on_done(Result<Usage> done) override { mailbox_->push({std::move(vectors_), std::move(done)}); }
+
+ private:
+  std::shared_ptr<EmbedMailbox> mailbox_;
+  std::vector<std::vector<float>> vectors_;
+};
+
 }  // namespace pocketfleet

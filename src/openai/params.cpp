@@ -126,4 +126,16 @@ Result<void> ParamReader::finish() {
   return {};
 }
 
+Result<Tokens> read_token_ids(const Json& array, const std::string& param, int vocabulary) {
+  Tokens tokens;
+  for (const Json& item : array) {
+    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= vocabulary) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: token ids must be whole numbers from 0 to {}", param, vocabulary - 1), param);
+    }
+    tokens.push_back(item.get<Token>());
+  }
+  return tokens;
+}
+
 }  // namespace pocketfleet

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "engine/types.h"
 
 namespace pocketfleet {
 
@@ -49,5 +50,8 @@ class ParamReader {
   std::set<std::string, std::less<>> read_;
   std::optional<Error> error_;
 };
+
+// Token ids; errors name `param`.
+Result<Tokens> read_token_ids(const Json& array, const std::string& param, int vocabulary);
 
 }  // namespace pocketfleet

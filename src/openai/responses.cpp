@@ -284,18 +284,9 @@ class ResponsesAnswer final : public ChatRun {
 };
 
 asio::awaitable<void> respond(RouteContext& context) {
-  const auto body = read_body(context.request);
+  const auto body = read_model_body(context);
   if (!body) {
     co_await send_error(context, body.error());
-    co_return;
-  }
-  // Says that the model is still being loaded before anything else is looked at.
-  if (const auto loaded = context.engine.tokenize("", false, false); !loaded) {
-    co_await send_error(context, loaded.error());
-    co_return;
-  }
-  if (const auto known = check_model(context.options, *body); !known) {
-    co_await send_error(context, known.error());
     co_return;
   }
   const ChatDefaults defaults{context.options.thinking, context.engine.model().vocabulary};

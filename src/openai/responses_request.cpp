@@ -11,7 +11,6 @@ namespace pocketfleet {
 namespace {
 
 constexpr size_t kMostItems = 2'048;
-constexpr size_t kMostTools = 128;
 constexpr int64_t kMostTokens = 1'000'000;
 
 constexpr std::string_view kKeptNothing = "nothing is kept here between requests; send the whole conversation in input";
@@ -190,28 +189,16 @@ void read_tools(ParamReader& reader, ChatInput& input) {
   if (choice == nullptr) return;
   constexpr const char* kForms = R"(tool_choice must be "auto", "none", "required" or {"type": "function", "name": ...})";
   if (choice->is_string()) {
-    const std::string& text = choice->get_ref<const std::string&>();
-    if (text == "none") {
-      input.tool_choice = ToolChoice::kNone;
-    } else if (text == "required") {
-      input.tool_choice = ToolChoice::kRequired;
-    } else if (text != "auto") {
-      reader.refuse("tool_choice", kForms);
-    }
+    if (!choose_tools(choice->get_ref<const std::string&>(), input)) reader.refuse("tool_choice", kForms);
   } else {
     const Json name = choice->is_object() && choice->value("type", Json()) == "function" ? choice->value("name", Json()) : Json();
     if (!name.is_string()) {
       reader.refuse("tool_choice", kForms);
       return;
     }
-    const std::string wanted = name.get<std::string>();
-    std::erase_if(input.tools, [&](const ToolDefinition& tool) { return tool.name != wanted; });
-    if (input.tools.empty())
-      reader.refuse("tool_choice", fmt::format("tool_choice names \"{}\", which is not among tools", wanted.substr(0, 80)));
-    input.tool_choice = ToolChoice::kRequired;
+    choose_tool(reader, name.get<std::string>(), input);
   }
-  if (input.tool_choice == ToolChoice::kRequired && input.tools.empty())
-    reader.refuse("tool_choice", "tool_choice asks for a tool, but there are none");
+  check_tool_choice(reader, input);
 }
 
 void read_reasoning(ParamReader& reader, ChatInput& input) {
@@ -220,15 +207,7 @@ void read_reasoning(ParamReader& reader, ChatInput& input) {
   ParamReader inside(*reasoning, "reasoning.");
   // What was thought is given whole, so a summary is not needed.
   inside.accept({"summary", "generate_summary"});
-  if (const auto effort = inside.string("effort", 64)) {
-    if (*effort == "none" || *effort == "minimal") {
-      input.enable_thinking = false;
-    } else if (*effort == "low" || *effort == "medium" || *effort == "high" || *effort == "xhigh") {
-      input.enable_thinking = true;
-    } else {
-      inside.refuse("effort", "reasoning.effort must be none, minimal, low, medium, high or xhigh");
-    }
-  }
+  read_effort(inside, "effort", input);
   reader.take(inside.finish());
 }
 

@@ -74,6 +74,8 @@ Json error_json(const Error& error);
 std::string error_body(const Error& error);
 // The body of the request as a JSON object, or an error that says what it is instead.
 Result<Json> read_body(const net::HttpRequest& request);
+// The same for a route that needs the model: kLoading before anything else is looked at, then as check_model().
+Result<Json> read_model_body(const RouteContext& context);
 // kModelNotFound unless `model` is absent (null), the served name or an alias of it.
 Result<void> check_model(const ApiOptions& options, const Json& body);
 // When the caller's own patience ends, from x-stainless-read-timeout or x-stainless-timeout (seconds between two reads); 0 when
