@@ -80,7 +80,7 @@ class Scheduler {
   void admit();
   std::vector<Items::iterator> next_in_line();
   bool try_admit(Item& item);
-  bool admit_alone(Item& item);
+  void admit_alone(Item& item);
   void begin_reading(Item& item, size_t base_tokens);
   bool must_wait_for_prefix(const Item& item, size_t base_tokens) const;
   size_t cells_needed(const Item& item, size_t shared_tokens) const;

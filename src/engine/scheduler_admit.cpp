@@ -124,7 +124,11 @@ void Scheduler::plan_stops(Item& item, size_t base_tokens) {
 }
 
 bool Scheduler::try_admit(Item& item) {
-  if (options_.deterministic) return active_.empty() && admit_alone(item);
+  if (options_.deterministic) {
+    if (!active_.empty()) return false;
+    admit_alone(item);
+    return true;
+  }
   const Tokens& tokens = item.prompt.tokens;
   Resident* resident = find_resident(tokens);
   size_t base = resident != nullptr ? resident->tokens.size() : 0;
@@ -190,12 +194,11 @@ bool Scheduler::try_admit(Item& item) {
 
 // The state at a fixed part's end is always read from the beginning in whole batches, so it is the same in every prompt that
 // begins with it, and every prompt goes on from it in the same pieces.
-bool Scheduler::admit_alone(Item& item) {
+void Scheduler::admit_alone(Item& item) {
   drop_idle_residents(true);
   runtime_.reset();
   const Tokens& tokens = item.prompt.tokens;
   const size_t fixed = item.prompt.checkpoints.empty() ? 0 : item.prompt.checkpoints.front();
-  item.stops.clear();
   item.sequence = take_sequence();
   item.cells = cells_needed(item, 0);
   size_t base = 0;
@@ -210,7 +213,6 @@ bool Scheduler::admit_alone(Item& item) {
     }
   }
   begin_reading(item, base);
-  return true;
 }
 
 void Scheduler::begin_reading(Item& item, size_t base_tokens) {
@@ -277,7 +279,6 @@ void Scheduler::admit() {
     if (!item.is_score()) ++writing_slots;
     active_.push_back(std::move(*it));
     waiting_.erase(it);
-    if (options_.deterministic) return;
   }
 }
 
