@@ -31,6 +31,7 @@ constexpr uint64_t kMostChunk = 8u << 20;
 constexpr uint64_t kChunksWanted = 1024;
 // What one request asks for, so that several connections find work and a broken one loses nothing but its place.
 constexpr uint64_t kMostRequest = 256u << 20;
+constexpr uint64_t kSharedRequest = 32u << 20;
 constexpr uint64_t kSyncBytes = 64u << 20;
 constexpr uint64_t kSpareBytes = 64u << 20;
 constexpr int64_t kFirstPause_ms = 500;
@@ -255,6 +256,11 @@ class Fetch {
     changed_state_.notify_all();
   }
 
+  // What one connection asks for at most. mutex_ is held, and the journal is there.
+  uint64_t request_bytes() const {
+    return options_.connections > 1 ? std::max(kSharedRequest, journal_->identity().chunk_bytes) : kMostRequest;
+  }
+
   // mutex_ is held.
   bool next_range(Cursor& cursor) {
     if (!journal_) {
@@ -264,8 +270,7 @@ class Fetch {
       cursor.active = true;
       return true;
     }
-    const uint64_t most = options_.connections > 1 ? std::max(kMostRequest / 8, journal_->identity().chunk_bytes) : kMostRequest;
-    for (const ByteRange& range : journal_->missing(most)) {
+    for (const ByteRange& range : journal_->missing(request_bytes())) {
       const bool taken = std::any_of(handed_out_.begin(), handed_out_.end(),
                                      [&](const ByteRange& other) { return range.begin < other.end && other.begin < range.end; });
       if (taken) continue;
@@ -379,7 +384,7 @@ class Fetch {
     // The rest of this answer is the first range.
     cursor.range = {0, size};
     if (options_.connections > 1) {
-      const auto missing = journal_->missing(std::max(kMostRequest / 8, journal_->identity().chunk_bytes));
+      const auto missing = journal_->missing(request_bytes());
       if (!missing.empty()) cursor.range = missing.front();
     }
     handed_out_.push_back(cursor.range);
