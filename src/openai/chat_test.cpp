@@ -7,12 +7,6 @@
 namespace pocketfleet {
 namespace {
 
-FakeScript script_of(std::vector<std::string> pieces) {
-  FakeScript script;
-  script.answer = [pieces = std::move(pieces)](const std::string&) { return pieces; };
-  return script;
-}
-
 // The content of a stream put together, by choice.
 std::string joined(const std::vector<Json>& events, const char* field, int index = 0) {
   std::string text;

@@ -7,12 +7,6 @@
 namespace pocketfleet {
 namespace {
 
-FakeScript script_of(std::vector<std::string> pieces) {
-  FakeScript script;
-  script.answer = [pieces = std::move(pieces)](const std::string&) { return pieces; };
-  return script;
-}
-
 RecordingWriter respond(ApiHarness& api, Json body) {
   if (!body.contains("input")) body["input"] = "hi";
   return api.post("/v1/responses", body);

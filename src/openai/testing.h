@@ -18,6 +18,13 @@
 
 namespace pocketfleet {
 
+// An engine that answers everything with these pieces.
+inline FakeScript script_of(std::vector<std::string> pieces) {
+  FakeScript script;
+  script.answer = [pieces = std::move(pieces)](const std::string&) { return pieces; };
+  return script;
+}
+
 class RecordingWriter final : public net::ResponseWriter {
  public:
   boost::asio::awaitable<Result<void>> send(net::HttpResponse response) override {
