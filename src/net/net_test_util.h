@@ -75,7 +75,9 @@ class TestServer {
 
 class RawClient {
  public:
-  explicit RawClient(uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // A socket that can be connected later, when there may be no file descriptor left.
+  static int open_socket() { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
+  explicit RawClient(uint16_t port, int socket = open_socket()) : fd_(socket) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
