@@ -13,4 +13,16 @@ std::string to_base64(std::string_view bytes) {
   return out;
 }
 
+std::optional<std::string> from_base64(std::string_view text) {
+  if (text.size() % 4 != 0) return std::nullopt;
+  std::string out(text.size() / 4 * 3, '\0');
+  const int length = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                     reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  if (length < 0) return std::nullopt;
+  // OpenSSL counts the padding as bytes, and is lenient; what comes out the same way again was right.
+  out.resize(static_cast<size_t>(length) - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0));
+  if (to_base64(out) != text) return std::nullopt;
+  return out;
+}
+
 }  // namespace pocketfleet

@@ -1,11 +1,14 @@
-// Base64 (RFC 4648, section 4, with padding). Pure; does not fail.
+// Base64 (RFC 4648, section 4, with padding). Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace pocketfleet {
 
 std::string to_base64(std::string_view bytes);
+// Nothing for what to_base64() does not make: other letters, white space, missing padding, bits left over.
+std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace pocketfleet

@@ -15,5 +15,19 @@ TEST(Base64, TheVectorsOfTheStandard) {
   EXPECT_EQ(to_base64(std::string_view("\xff\xfe\x00", 3)), "//4A");
 }
 
+TEST(Base64, WhatWasEncodedComesBack) {
+  std::string bytes;
+  for (int length = 0; length < 300; ++length) {
+    EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
+    bytes += static_cast<char>(length * 7);
+  }
+}
+
+TEST(Base64, WhatIsNoBase64IsRefused) {
+  for (const char* text :
+       {"Z", "Zg", "Zg=", "Zh==", "Zm9=", "Z g=", "Zg==\n", "====", "Zm9v=", "Zm9v====", "Zm-v", "Z===", " Zg=", "Zg== "})
+    EXPECT_FALSE(from_base64(text)) << text;
+}
+
 }  // namespace
 }  // namespace pocketfleet
