@@ -89,7 +89,7 @@ bool more_bits(uint32_t index, uint32_t count) {
   return index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
 }
 
-std::vector<Tensor> tensors_of(const Shape& shape, const Quantisation& quantisation) {
+std::vector<Tensor> tensors_of(const Shape& shape, const Quantisation& quantisation, bool draft_head) {
   const ggml_type most = quantisation.most;
   const bool is_k = most == GGML_TYPE_Q4_K;
   const ggml_type head = is_k || most == GGML_TYPE_Q4_0 ? GGML_TYPE_Q6_K : most;
@@ -100,14 +100,20 @@ std::vector<Tensor> tensors_of(const Shape& shape, const Quantisation& quantisat
   std::vector<Tensor> out;
   out.push_back({"token_embd.weight", hidden, kVocabulary, shape.tied ? head : most});
   if (!shape.tied) out.push_back({"output.weight", hidden, kVocabulary, head});
-  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+  for (uint32_t layer = 0; layer < shape.layers + (draft_head ? 1 : 0); ++layer) {
     const ggml_type sensitive = is_k && more_bits(layer, shape.layers) ? GGML_TYPE_Q6_K : most;
     const auto add = [&](std::string_view name, int64_t columns, int64_t rows, ggml_type type, Fill fill = Fill::kNormal) {
       out.push_back({fmt::format("blk.{}.{}", layer, name), columns, rows, type, fill});
     };
     add("attn_norm.weight", hidden, 1, GGML_TYPE_F32, Fill::kOnes);
     add("post_attention_norm.weight", hidden, 1, GGML_TYPE_F32, Fill::kOnes);
-    if ((layer + 1) % kFullAttentionInterval == 0) {
+    const bool drafts = layer == shape.layers;
+    if (drafts) {
+      add("nextn.eh_proj.weight", 2 * hidden, hidden, most);
+      for (const char* norm : {"nextn.enorm.weight", "nextn.hnorm.weight", "nextn.shared_head_norm.weight"})
+        add(norm, hidden, 1, GGML_TYPE_F32, Fill::kOnes);
+    }
+    if (drafts || (layer + 1) % kFullAttentionInterval == 0) {
       add("attn_q.weight", hidden, int64_t{kHeadDims} * shape.heads * 2, most);  // the query and its gate
       add("attn_k.weight", hidden, int64_t{kHeadDims} * shape.kv_heads, most);
       add("attn_v.weight", hidden, int64_t{kHeadDims} * shape.kv_heads, sensitive);
@@ -133,14 +139,15 @@ std::vector<Tensor> tensors_of(const Shape& shape, const Quantisation& quantisat
   return out;
 }
 
-void set_shape(gguf_context* file, const Shape& shape, const Quantisation& quantisation) {
+void set_shape(gguf_context* file, const Shape& shape, const Quantisation& quantisation, bool draft_head) {
   const std::string name = fmt::format("Qwen3.5-{} shapes, random weights", shape.size);
   gguf_set_val_str(file, "general.architecture", "qwen35");
   gguf_set_val_str(file, "general.name", name.c_str());
   const auto set = [&](std::string_view key, uint32_t value) {
     gguf_set_val_u32(file, fmt::format("qwen35.{}", key).c_str(), value);
   };
-  set("block_count", shape.layers);
+  set("block_count", shape.layers + (draft_head ? 1 : 0));
+  if (draft_head) set("nextn_predict_layers", 1);
   set("context_length", kContext);
   set("embedding_length", shape.hidden);
   set("feed_forward_length", shape.ffn);
@@ -302,13 +309,13 @@ class Writer {
   uint64_t seed_;
 };
 
-void write_model(const Shape& shape, const Quantisation& quantisation, const std::string& vocab, const std::string& chat_template,
-                 const std::string& path, int threads, uint64_t seed) {
+void write_model(const Shape& shape, const Quantisation& quantisation, bool draft_head, const std::string& vocab,
+                 const std::string& chat_template, const std::string& path, int threads, uint64_t seed) {
   const std::unique_ptr<gguf_context, decltype(&gguf_free)> file(gguf_init_empty(), gguf_free);
-  set_shape(file.get(), shape, quantisation);
+  set_shape(file.get(), shape, quantisation, draft_head);
   set_tokenizer(file.get(), vocab, chat_template);
 
-  const std::vector<Tensor> tensors = tensors_of(shape, quantisation);
+  const std::vector<Tensor> tensors = tensors_of(shape, quantisation, draft_head);
   const ggml_init_params params = {ggml_tensor_overhead() * (tensors.size() + 1), nullptr, true};
   const std::unique_ptr<ggml_context, decltype(&ggml_free)> context(ggml_init(params), ggml_free);
   for (const Tensor& tensor : tensors) {
@@ -350,7 +357,7 @@ const Row& choose(const Row (&rows)[kCount], std::string_view Row::*name, std::s
 constexpr std::string_view kHelp =
     "Writes a GGUF with random weights in the shapes of a Qwen3.5 model.\n"
     "Usage: synth_model [--size 0.8b|2b|4b|9b] [--type q4_0|q4_k_m|q8_0|f16] [--seed N] [--threads N]\n"
-    "                   [--vocab GGUF] [--chat-template JINJA] OUT.gguf\n";
+    "                   [--vocab GGUF] [--chat-template JINJA] [--draft-head] OUT.gguf\n";
 
 }  // namespace
 
@@ -358,6 +365,7 @@ int main(int argc, char** argv) {
   std::string size = "0.8b", type = "q4_0", path, vocab = SYNTH_VOCAB, chat_template = SYNTH_CHAT_TEMPLATE;
   uint64_t seed = 1;
   int threads = 2;
+  bool draft_head = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "-h" || word == "--help") {
@@ -366,6 +374,10 @@ int main(int argc, char** argv) {
     }
     if (!word.starts_with("--")) {
       path = word;
+      continue;
+    }
+    if (word == "--draft-head") {
+      draft_head = true;
       continue;
     }
     if (i + 1 >= argc) give_up(fmt::format("{} needs a value", word));
@@ -389,5 +401,5 @@ int main(int argc, char** argv) {
   if (path.empty()) give_up("name the file to write (try --help)");
   const Shape& shape = choose(kShapes, &Shape::size, size, "--size");
   const Quantisation& quantisation = choose(kQuantisations, &Quantisation::name, type, "--type");
-  write_model(shape, quantisation, vocab, chat_template, path, threads, seed);
+  write_model(shape, quantisation, draft_head, vocab, chat_template, path, threads, seed);
 }

@@ -12,10 +12,14 @@
 #include "base/log.h"
 #include "engine/chat_template.h"
 #include "engine/checkpoint_disk.h"
+#include "engine/draft_head.h"
 #include "engine/embedder.h"
 #include "engine/grammar.h"
+#include "engine/kv_type.h"
 #include "engine/llama_runtime.h"
+#include "engine/ngram_draft.h"
 #include "engine/output_format.h"
+#include "engine/pin_thread.h"
 #include "engine/scheduler.h"
 #include "engine/vocab.h"
 
@@ -25,15 +29,11 @@ namespace {
 
 constexpr size_t kMostLabelTokens = 64;
 constexpr size_t kMostLabels = 512;
+// A text that repeats itself does so for long; a head knows the next token or two.
+constexpr size_t kNgramTokens = 8;
+constexpr size_t kHeadTokens = 2;
 // Texts that are longer than this and than four bytes for each token of the context are looked at before all of them is read.
 constexpr size_t kLongTextBytes = 16'384;
-
-Result<ggml_type> parse_kv_type(const std::string& name) {
-  if (name == "f32") return GGML_TYPE_F32;
-  if (name == "f16") return GGML_TYPE_F16;
-  if (name == "q8_0") return GGML_TYPE_Q8_0;
-  return fail(ErrorCode::kInvalidArgument, fmt::format("\"{}\" is not a KV cache type; use f32, f16 or q8_0", name));
-}
 
 Result<Pooling> parse_pooling(const std::string& name) {
   if (name == "model") return Pooling::kModel;
@@ -236,9 +236,12 @@ class LlamaEngineImpl final : public Engine {
     runtime_options.context_tokens = options_.context_tokens;
     runtime_options.slots = options_.slots;
     runtime_options.threads = options_.threads;
+    if (runtime_options.threads == 0) runtime_options.threads = static_cast<int>(options_.cpus.size());
+    PF_CHECK_OK(pin_thread(options_.cpus));
     runtime_options.batch_tokens = options_.batch_tokens;
     runtime_options.flash_attention = options_.flash_attention;
     runtime_options.mmap = options_.mmap;
+    runtime_options.draft_head = options_.speculation == Speculation::kMtp;
     PF_TRY(runtime_options.kv_type, parse_kv_type(options_.kv_type));
     // Reading the weights is most of the time; the rest is left for buffers and the first batch.
     PF_TRY(runtime_, LlamaRuntime::load(runtime_options, [this](float fraction) {
@@ -255,13 +258,39 @@ class LlamaEngineImpl final : public Engine {
     scheduler_options.queue_limit = options_.queue_limit;
     scheduler_options.checkpoint_ram_bytes = options_.checkpoint_ram_bytes;
     scheduler_options.deterministic = options_.deterministic;
-    scheduler_options.draft_tokens = static_cast<size_t>(std::max(options_.draft_tokens, 0));
+    PF_CHECK_OK(make_guesser(runtime_options.kv_type, scheduler_options));
     const std::lock_guard lock(mutex_);
     info_ = runtime_->info();
     info_.supports_thinking = template_->supports_thinking();
     if (embedder_) info_.embedding_dimensions = embedder_->dimensions();
     scheduler_ = std::make_unique<Scheduler>(*runtime_, *vocab_, scheduler_options, clock_, speed, disk_.get(), embedder_.get());
     if (stopping_) scheduler_->stop();
+    return {};
+  }
+
+  Result<void> make_guesser(ggml_type kv_type, SchedulerOptions& out) {
+    const auto tokens = [this](size_t usual) {
+      return options_.draft_tokens > 0 ? static_cast<size_t>(options_.draft_tokens) : usual;
+    };
+    switch (options_.speculation) {
+      case Speculation::kNone:
+        break;
+      case Speculation::kNgram:
+        out.draft_tokens = tokens(kNgramTokens);
+        out.make_draft = [](const Tokens& prompt) { return std::make_unique<NgramDraft>(prompt); };
+        break;
+      case Speculation::kMtp: {
+        DraftHeadOptions head;
+        head.streams = options_.slots;
+        head.threads = runtime_->threads();
+        head.flash_attention = options_.flash_attention;
+        head.kv_type = kv_type;
+        PF_TRY(draft_head_, DraftHead::create(runtime_->model(), head));
+        out.draft_tokens = tokens(kHeadTokens);
+        out.make_draft = [this](const Tokens&) { return draft_head_->open_stream(); };
+        break;
+      }
+    }
     return {};
   }
 
@@ -359,8 +388,9 @@ class LlamaEngineImpl final : public Engine {
   std::unique_ptr<LlamaRuntime> runtime_;
   std::unique_ptr<Vocab> vocab_;
   std::unique_ptr<ChatTemplate> template_;
-  std::unique_ptr<CheckpointDisk> disk_;  // may be null; outlives the scheduler
-  std::unique_ptr<Embedder> embedder_;    // may be null; outlives the scheduler
+  std::unique_ptr<CheckpointDisk> disk_;   // may be null; outlives the scheduler
+  std::unique_ptr<Embedder> embedder_;     // may be null; outlives the scheduler
+  std::unique_ptr<DraftHead> draft_head_;  // may be null; outlives the scheduler
   std::unique_ptr<Scheduler> scheduler_;
 
   std::mutex join_mutex_;

@@ -18,6 +18,7 @@
 
 // Of llama.cpp's staging header, which is not among those that it installs.
 LLAMA_API void llama_set_embeddings_nextn(llama_context* context, bool value, bool masked);
+LLAMA_API float* llama_get_embeddings_nextn_ith(llama_context* context, int32_t row);
 
 namespace pocketfleet {
 
@@ -84,6 +85,10 @@ size_t recurrent_bytes_per_sequence(llama_context* context, llama_memory_t memor
   return bytes;
 }
 
+std::shared_ptr<llama_model> shared(llama_model* model) {
+  return model == nullptr ? nullptr : std::shared_ptr<llama_model>(model, llama_model_free);
+}
+
 constexpr size_t kScoreMemoryBytes = 64u << 20;
 constexpr int kScoreSequencesMost = 24;
 // Without a context no prompt is too long.
@@ -101,8 +106,10 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   model_params.progress_callback = on_progress;
   model_params.progress_callback_user_data = &report;
   model_params.load_mode = options.mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+  model_params.load_mtp = options.draft_head;
   std::unique_ptr<LlamaRuntime> runtime(new LlamaRuntime());
-  runtime->model_.reset(llama_model_load_from_file(options.model_path.c_str(), model_params));
+  runtime->draft_head_ = options.draft_head;
+  runtime->model_ = options.model ? options.model : shared(llama_model_load_from_file(options.model_path.c_str(), model_params));
   if (!runtime->model_) {
     return fail(ErrorCode::kInvalidModel, fmt::format("{} could not be loaded: {}", options.model_path,
                                                       t_last_error.empty() ? "llama.cpp gave no reason" : t_last_error));
@@ -163,9 +170,9 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
         return give_up != nullptr && *give_up && (*give_up)();
       },
       runtime.get());
-  // No draft head wants to know what every token comes to, so the last layer's feed-forward is left to those whose logits are
-  // asked for. Without this, Qwen3.5 computes it for the whole prompt.
-  llama_set_embeddings_nextn(runtime->context_.get(), false, true);
+  // Nobody wants to know what every token of a prompt comes to, so the last layer's feed-forward is left to those whose logits
+  // are asked for. Without this, Qwen3.5 computes it for the whole prompt.
+  llama_set_embeddings_nextn(runtime->context_.get(), options.draft_head, true);
   runtime->memory_ = llama_get_memory(runtime->context_.get());
   runtime->cells_ = llama_n_ctx(runtime->context_.get());
   runtime->can_cut_ = !recurrent && llama_model_n_swa(model) == 0;
@@ -192,7 +199,7 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load_vocabulary(const std::s
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   std::unique_ptr<LlamaRuntime> runtime(new LlamaRuntime());
-  runtime->model_.reset(llama_model_load_from_file(model_path.c_str(), params));
+  runtime->model_ = shared(llama_model_load_from_file(model_path.c_str(), params));
   if (!runtime->model_) {
     return fail(ErrorCode::kInvalidModel, fmt::format("{} could not be loaded: {}", model_path,
                                                       t_last_error.empty() ? "llama.cpp gave no reason" : t_last_error));
@@ -235,6 +242,13 @@ Result<void> LlamaRuntime::decode(const std::function<bool()>& give_up) {
 
 const float* LlamaRuntime::logits(int row) const {
   return llama_get_logits_ith(context_.get(), row);
+}
+
+std::span<const float> LlamaRuntime::hidden(int row) const {
+  if (!draft_head_) return {};
+  const float* values = llama_get_embeddings_nextn_ith(context_.get(), row);
+  if (values == nullptr) return {};
+  return {values, static_cast<size_t>(llama_model_n_embd_out(model_.get()))};
 }
 
 void LlamaRuntime::drop(int sequence) {

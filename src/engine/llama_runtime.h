@@ -18,7 +18,8 @@ namespace pocketfleet {
 
 struct RuntimeOptions {
   std::string model_path;
-  int context_tokens = 0;  // of one request; 0: the trained length, at most 8,192
+  std::shared_ptr<llama_model> model;  // of another runtime, to be used instead of loading the file again
+  int context_tokens = 0;              // of one request; 0: the trained length, at most 8,192
   int slots = 4;
   int threads = 0;           // 0: one a core
   int batch_tokens = 512;    // tokens in one call of the model
@@ -26,6 +27,7 @@ struct RuntimeOptions {
   ggml_type kv_type = GGML_TYPE_F16;
   bool flash_attention = true;
   bool mmap = true;
+  bool draft_head = false;  // load the model's draft head and keep what it wants to know
 };
 
 class LlamaRuntime {
@@ -42,6 +44,7 @@ class LlamaRuntime {
   const llama_vocab* vocab() const { return vocab_; }
   const llama_model* model() const { return model_.get(); }
   llama_model* model() { return model_.get(); }
+  std::shared_ptr<llama_model> share_model() const { return model_; }
   const ModelInfo& info() const { return info_; }
   int threads() const { return threads_; }
   int sequences() const { return sequences_; }
@@ -59,6 +62,8 @@ class LlamaRuntime {
   // meanwhile; once it says true, the call ends with kCancelled, and the sequences of the batch can only be dropped.
   Result<void> decode(const std::function<bool()>& give_up = {});
   const float* logits(int row) const;
+  // What the last layer came to at that row; empty without RuntimeOptions::draft_head.
+  std::span<const float> hidden(int row) const;
 
   // Sequences.
   void drop(int sequence);
@@ -74,14 +79,11 @@ class LlamaRuntime {
 
  private:
   LlamaRuntime() = default;
-  struct ModelDeleter {
-    void operator()(llama_model* model) const { llama_model_free(model); }
-  };
   struct ContextDeleter {
     void operator()(llama_context* context) const { llama_free(context); }
   };
 
-  std::unique_ptr<llama_model, ModelDeleter> model_;
+  std::shared_ptr<llama_model> model_;
   std::unique_ptr<llama_context, ContextDeleter> context_;
   const llama_vocab* vocab_ = nullptr;
   llama_memory_t memory_ = nullptr;
@@ -94,6 +96,7 @@ class LlamaRuntime {
   size_t batch_tokens_ = 0;
   size_t max_outputs_ = 0;
   bool can_cut_ = false;
+  bool draft_head_ = false;
 };
 
 }  // namespace pocketfleet

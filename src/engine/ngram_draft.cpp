@@ -4,14 +4,6 @@
 
 namespace pocketfleet {
 
-namespace {
-
-// Below this a guess costs more than it saves.
-constexpr double kWorthwhile = 0.3;
-constexpr size_t kSilence = 32;
-
-}  // namespace
-
 NgramDraft::NgramDraft(std::span<const Token> prompt) : text_(prompt.begin(), prompt.end()) {
   for (size_t end = kOrder; end < text_.size(); ++end) index(end);
 }
@@ -29,26 +21,18 @@ void NgramDraft::index(size_t end) {
   follows_[key_at(end)] = end;
 }
 
-void NgramDraft::push(Token token) {
+void NgramDraft::push(Token token, std::span<const float>) {
   text_.push_back(token);
   if (text_.size() > kOrder) index(text_.size() - 1);
 }
 
 Tokens NgramDraft::propose(size_t most) {
-  if (text_.size() < kOrder || text_.size() < silent_until_) return {};
+  if (text_.size() < kOrder || record_.silent(text_.size())) return {};
   const auto found = follows_.find(key_at(text_.size()));
   if (found == follows_.end()) return {};
   const size_t count = std::min(most, text_.size() - found->second);
   const auto first = text_.begin() + static_cast<std::ptrdiff_t>(found->second);
   return {first, first + static_cast<std::ptrdiff_t>(count)};
-}
-
-void NgramDraft::judge(size_t proposed, size_t accepted) {
-  if (proposed == 0) return;
-  share_right_ = 0.7 * share_right_ + 0.3 * static_cast<double>(accepted) / static_cast<double>(proposed);
-  if (share_right_ >= kWorthwhile) return;
-  silent_until_ = text_.size() + kSilence;
-  share_right_ = 2 * kWorthwhile;
 }
 
 }  // namespace pocketfleet

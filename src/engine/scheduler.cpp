@@ -28,12 +28,12 @@ Scheduler::Scheduler(LlamaRuntime& runtime, const Vocab& vocab, SchedulerOptions
                      double read_tokens_per_s, CheckpointShelf* shelf, Embedder* embedder)
     : runtime_(runtime),
       vocab_(vocab),
-      options_(options),
+      options_(std::move(options)),
       clock_(clock),
       speed_(read_tokens_per_s),
       shelf_(shelf),
-      embeddings_(embedder == nullptr ? nullptr : std::make_unique<EmbedWork>(*embedder, clock, options.queue_limit)),
-      checkpoints_(options.checkpoint_ram_bytes, shelf) {
+      embeddings_(embedder == nullptr ? nullptr : std::make_unique<EmbedWork>(*embedder, clock, options_.queue_limit)),
+      checkpoints_(options_.checkpoint_ram_bytes, shelf) {
   for (int sequence = runtime.sequences() - 1; sequence >= 0; --sequence) free_sequences_.push_back(sequence);
   counters_.read_tokens_per_s = read_tokens_per_s;
   published_ = counters_;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "engine/batch_policy.h"
 #include "engine/checkpoints.h"
+#include "engine/draft.h"
 #include "engine/embed_work.h"
 #include "engine/label_trie.h"
 #include "engine/llama_runtime.h"
@@ -35,7 +36,9 @@ struct SchedulerOptions {
   // The same request gives the same bits whatever else there is to do: one request at a time, in an empty cache, read in pieces
   // that the prompt alone decides.
   bool deterministic = false;
-  size_t draft_tokens = 0;  // guessed from the text itself and verified together; 0: no guessing
+  // Guessed ahead of a stream and verified together; 0: no guessing.
+  size_t draft_tokens = 0;
+  MakeDraft make_draft;
 };
 
 class Scheduler {

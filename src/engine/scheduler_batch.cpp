@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <span>
 #include <utility>
 
 #include "base/log.h"
@@ -256,6 +257,7 @@ void Scheduler::deliver_streams() {
 // The logits at item.row decide what comes next: a token, or the branches of the labels.
 void Scheduler::after_prompt(Item& item) {
   const float* logits = runtime_.logits(item.row);
+  const std::span<const float> hidden = item.is_score() ? std::span<const float>() : runtime_.hidden(item.row);
   item.row = -1;
   if (logits == nullptr) {
     finish(item, {ErrorCode::kInternal, "the model gave no logits", {}, 0});
@@ -277,7 +279,7 @@ void Scheduler::after_prompt(Item& item) {
   if (item.state == Item::State::kReading) {
     item.state = Item::State::kWriting;
     item.first_token_ms = clock_.now_ms();
-    if (options_.draft_tokens > 0) item.guesses = std::make_unique<NgramDraft>(item.prompt.tokens);
+    if (options_.draft_tokens > 0) item.guesses = options_.make_draft(item.prompt.tokens);
   }
   const size_t context = static_cast<size_t>(runtime_.info().context_tokens);
   const bool last = item.read + item.pending.size() + 1 >= context;
@@ -287,7 +289,7 @@ void Scheduler::after_prompt(Item& item) {
     return;
   }
   ++counters_.tokens_written;
-  if (item.guesses) item.guesses->push(item.writer->last_token());
+  if (item.guesses) item.guesses->push(item.writer->last_token(), hidden);
   if (!step->chunk.text.empty() || !step->chunk.logprobs.empty()) item.sink->on_chunk(std::move(step->chunk));
   if (step->finished) finish_generate(item, step->reason);
 }

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/ngram_draft.h"
 #include "engine/scheduler.h"
 
 namespace pocketfleet {
@@ -67,7 +66,7 @@ struct Scheduler::Item {
   std::shared_ptr<GenerateSink> sink;
   std::unique_ptr<Writer> writer;
   // Guessing. `pending`: tokens that are written but not in the sequence, because they stood behind a wrong guess.
-  std::unique_ptr<NgramDraft> guesses;
+  std::unique_ptr<Draft> guesses;
   Tokens draft;  // in this batch, behind the last token
   Tokens pending;
   int draft_sequence = -1;  // where the guess is read, if it cannot be cut off again

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "engine/grafted_model.h"
 #include "engine/llama_engine_test_util.h"
 
 namespace pocketfleet {
@@ -11,6 +12,8 @@ namespace {
 // It makes a model go on as the text began.
 const std::string kRepeating =
     "one two three four five six seven, one two three four five six seven, one two three four five six seven, one two three";
+// After it the shipped model writes the same token over and over.
+const std::string kOneWord = "x x x x x x x x x x x x x";
 
 struct Written {
   std::string text;
@@ -37,9 +40,9 @@ std::vector<Written> write(Engine& engine, const std::vector<std::string>& texts
   return out;
 }
 
-std::unique_ptr<Engine> engine_with(int draft_tokens, const std::string& model = kShipped + "scam-guard-q4_0.gguf") {
+std::unique_ptr<Engine> engine_with(Speculation speculation, const std::string& model = grafted_model()) {
   LlamaEngineOptions options = guard_options(model);
-  options.draft_tokens = draft_tokens;
+  options.speculation = speculation;
   auto engine = start(options);
   EXPECT_EQ(engine->status().state, EngineState::kReady) << engine->status().error.message;
   return engine;
@@ -61,10 +64,10 @@ EngineCounters counters_after(const Engine& engine) {
   return counters;
 }
 
-void expect_same(const std::string& model, uint64_t least_accepted) {
-  const std::vector<std::string> texts = {kRepeating, "I am going to", kRepeating + " four five", "Free entry in"};
-  const auto plain = engine_with(0, model);
-  const auto guessing = engine_with(8, model);
+void expect_same(Speculation speculation, const std::string& model, uint64_t least_accepted) {
+  const std::vector<std::string> texts = {kRepeating, "I am going to", kRepeating + " four five", "Free entry in", kOneWord};
+  const auto plain = engine_with(Speculation::kNone, model);
+  const auto guessing = engine_with(speculation, model);
   for (const std::string& text : texts) {
     const auto expected = write(*plain, {text}, 48, greedy());
     const auto guessed = write(*guessing, {text}, 48, greedy());
@@ -73,51 +76,69 @@ void expect_same(const std::string& model, uint64_t least_accepted) {
   }
   EXPECT_EQ(plain->counters().tokens_drafted, 0u);
   const EngineCounters counters = counters_after(*guessing);
-  EXPECT_GE(counters.tokens_draft_accepted, least_accepted);
+  EXPECT_GE(counters.tokens_draft_accepted, least_accepted) << "of " << counters.tokens_drafted;
   EXPECT_LT(counters.tokens_draft_accepted, counters.tokens_drafted) << "no guess was wrong, so going back was not tried";
   EXPECT_LT(counters.batches, plain->counters().batches);
 }
 
-TEST(Speculation, AModelWithARecurrentStateWritesTheSame) {
-  expect_same(kShipped + "scam-guard-q4_0.gguf", 20);
+TEST(Speculation, TheTextItselfAsGuesserChangesNothingInARecurrentModel) {
+  expect_same(Speculation::kNgram, grafted_model(), 20);
 }
 
-TEST(Speculation, AModelOfPlainAttentionWritesTheSame) {
+TEST(Speculation, TheTextItselfAsGuesserChangesNothingInAModelOfPlainAttention) {
   const std::string model = kShared + "data/models/stories260K_f32.gguf";
   if (!std::filesystem::exists(model)) GTEST_SKIP() << "needs " << model;
-  expect_same(model, 1);
+  expect_same(Speculation::kNgram, model, 1);
 }
 
-TEST(Speculation, SeveralStreamsGuessBesideOneAnother) {
-  const std::vector<std::string> texts = {kRepeating, kRepeating + " four", "I am going to", kRepeating};
-  const auto engine = engine_with(8);
+TEST(Speculation, ADraftHeadChangesNothing) {
+  expect_same(Speculation::kMtp, grafted_model(), 20);
+}
+
+TEST(Speculation, AModelWithoutADraftHeadIsRefusedWithWhatToDo) {
+  LlamaEngineOptions options = guard_options();
+  options.speculation = Speculation::kMtp;
+  const EngineStatus status = start(options)->status();
+  EXPECT_EQ(status.state, EngineState::kFailed);
+  EXPECT_EQ(status.error.code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(status.error.message.find("--speculate ngram"), std::string::npos) << status.error.message;
+}
+
+class Guessers : public ::testing::TestWithParam<Speculation> {};
+
+TEST_P(Guessers, StreamsGuessBesideOneAnother) {
+  const std::vector<std::string> texts = {kRepeating, kOneWord, "I am going to", kRepeating};
+  const auto engine = engine_with(GetParam());
   const auto together = write(*engine, texts, 32, greedy());
   for (size_t index = 0; index < texts.size(); ++index) EXPECT_EQ(together[index].usage.written_tokens, 32);
   EXPECT_EQ(together[0].text, together[3].text);
 }
 
 // C-2: what a guess reads in vain must not cost the prompt its checkpoints.
-TEST(Speculation, CheckpointsAreUsedAsBefore) {
-  const auto engine = engine_with(8);
+TEST_P(Guessers, CheckpointsAreUsedAsBefore) {
+  const auto engine = engine_with(GetParam());
   write(*engine, {kRepeating}, 32, greedy());
   EXPECT_GT(write(*engine, {kRepeating}, 32, greedy())[0].usage.cached_tokens, 16);
 }
 
-TEST(Speculation, TheContextAndTheNumberOfTokensEndATextWithinAGuess) {
-  const auto engine = engine_with(8);
+TEST_P(Guessers, TheContextAndTheNumberOfTokensEndATextWithinAGuess) {
+  const auto engine = engine_with(GetParam());
   for (const int tokens : {1, 2, 3, 5, 9})
-    EXPECT_EQ(write(*engine, {kRepeating}, tokens, greedy())[0].usage.written_tokens, tokens);
-  const auto full = write(*engine, {kRepeating}, -1, greedy());
+    EXPECT_EQ(write(*engine, {kOneWord}, tokens, greedy())[0].usage.written_tokens, tokens);
+  const auto full = write(*engine, {kOneWord}, -1, greedy());
   EXPECT_EQ(full[0].usage.prompt_tokens + full[0].usage.written_tokens, 512);
 }
 
-TEST(Speculation, ASeedGivesTheSameTextWithAndWithoutGuessing) {
+TEST_P(Guessers, ASeedGivesTheSameTextWithAndWithoutGuessing) {
   SamplingParams sampling;
   sampling.temperature = 0.3f;
   sampling.seed = 7;
-  EXPECT_EQ(write(*engine_with(8), {kRepeating}, 32, sampling)[0].text,
-            write(*engine_with(0), {kRepeating}, 32, sampling)[0].text);
+  EXPECT_EQ(write(*engine_with(GetParam()), {kOneWord}, 32, sampling)[0].text,
+            write(*engine_with(Speculation::kNone), {kOneWord}, 32, sampling)[0].text);
 }
+
+INSTANTIATE_TEST_SUITE_P(Both, Guessers, ::testing::Values(Speculation::kNgram, Speculation::kMtp),
+                         [](const auto& guesser) { return guesser.param == Speculation::kNgram ? "Ngram" : "Mtp"; });
 
 }  // namespace
 }  // namespace pocketfleet

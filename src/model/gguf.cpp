@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 #include "base/utf8.h"
@@ -24,6 +25,14 @@ tl::unexpected<Error> about(const std::string& path, Error error) {
   return fail(std::move(error));
 }
 
+// "blk.24.attn_q.weight" of a model of 24 layers and a draft head.
+bool is_of_draft_head(std::string_view name, const ModelSummary& summary) {
+  if (summary.draft_layers.empty() || !name.starts_with("blk.")) return false;
+  uint64_t layer = 0;
+  const char* end = name.data() + name.size();
+  return std::from_chars(name.data() + 4, end, layer).ec == std::errc() && layer >= summary.layers.size();
+}
+
 void count_tensors(const GgufFile& file, ModelSummary& summary, std::map<std::string, TypeShare>& shares) {
   for (const GgufTensor& tensor : file.tensors) {
     TypeShare& share = shares[std::string(tensor_type(tensor.type)->name)];
@@ -31,6 +40,7 @@ void count_tensors(const GgufFile& file, ModelSummary& summary, std::map<std::st
     share.bytes += tensor.bytes;
     ++summary.tensors;
     summary.tensor_bytes += tensor.bytes;
+    if (is_of_draft_head(tensor.name, summary)) summary.draft_bytes += tensor.bytes;
     summary.parameters += tensor.elements;
   }
 }

@@ -35,20 +35,22 @@ struct ModelSummary {
   uint64_t parameters = 0;
   uint64_t file_bytes = 0;    // of all parts
   uint64_t tensor_bytes = 0;  // of all parts
+  uint64_t draft_bytes = 0;   // of them, the draft head's, which are not loaded unless it is asked for
   uint64_t tensors = 0;
   int parts = 1;
   uint64_t context_tokens = 0;  // trained
   uint64_t embedding = 0;
   uint64_t feed_forward = 0;  // the widest layer's
   uint64_t vocabulary = 0;
-  uint64_t heads = 0;           // the widest layer's
-  uint64_t attention_dims = 0;  // the widest layer's heads x dimensions
-  uint64_t recurrent_dims = 0;  // of a recurrent layer's values
-  uint64_t convolved = 0;       // numbers a token that a recurrent layer convolves
-  bool pools = false;           // says how embeddings are made
-  bool recurrent = false;       // some layers keep a state that cannot be cut back to an earlier token
-  std::vector<LayerState> layers;
-  std::vector<TypeShare> types;  // most bytes first
+  uint64_t heads = 0;                    // the widest layer's
+  uint64_t attention_dims = 0;           // the widest layer's heads x dimensions
+  uint64_t recurrent_dims = 0;           // of a recurrent layer's values
+  uint64_t convolved = 0;                // numbers a token that a recurrent layer convolves
+  bool pools = false;                    // says how embeddings are made
+  bool recurrent = false;                // some layers keep a state that cannot be cut back to an earlier token
+  std::vector<LayerState> layers;        // those that every token goes through
+  std::vector<LayerState> draft_layers;  // of the draft head, if there is one
+  std::vector<TypeShare> types;          // most bytes first
 };
 
 // Also reads the further parts of a model that is split over files (-00001-of-00003.gguf).

@@ -201,6 +201,11 @@ Result<void> check_shape(const GgufMeta& meta, ModelSummary& summary) {
     summary.layers[i].key_numbers = key_dims * kv_heads[i];
     summary.layers[i].value_numbers = value_dims * kv_heads[i];
   }
+  summary.draft_layers.resize(drafting);
+  for (uint64_t i = 0; i < drafting; ++i) {
+    const uint64_t block = summary.layers.size() + i;
+    summary.draft_layers[i] = {key_dims * kv_heads[block], value_dims * kv_heads[block], 0};
+  }
   PF_CHECK_OK(read_recurrent(meta, kv_heads, summary));
   return check_tensor_types(meta);
 }

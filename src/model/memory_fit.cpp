@@ -23,6 +23,8 @@ constexpr uint64_t kExtraOutputs = 16;
 constexpr uint64_t kEmbeddingSequences = 8;  // as the engine's embedder has them
 constexpr uint64_t kEmbeddingLogitsBytes = 128 * kMiB;
 constexpr uint64_t kLeastEmbeddingBatch = 32;
+constexpr uint64_t kDraftWindow = 512;  // as the engine's draft head has them
+constexpr uint64_t kDraftBatch = 64;
 constexpr uint64_t kContextStep = 256;
 constexpr uint64_t kLeastContext = 1024;
 constexpr uint64_t kMost = uint64_t{1} << 62;
@@ -91,13 +93,22 @@ Result<MemoryPlan> compute_memory(const ModelSummary& summary, const MemorySetti
   const uint64_t outputs = std::min(plan.sequences + kExtraOutputs, batch);
   const uint64_t cells = padded(times(plan.context_tokens, slots), 256);
 
-  plan.weight_bytes = summary.tensor_bytes;
+  plan.weight_bytes = summary.tensor_bytes - summary.draft_bytes;
   plan.kv_bytes = times(times(cells, kv_numbers) / width.numbers, width.bytes);
   plan.recurrent_bytes = times(sequence_bytes, plan.sequences);
   plan.compute_bytes = compute_buffer(summary, plan, cells, batch, outputs);
   plan.vocabulary_bytes = times(summary.vocabulary, kTokenBytes + outputs * 4);
   plan.checkpoint_bytes = settings.checkpoint_bytes;
   plan.program_bytes = kProgramBytes;
+  if (settings.draft_head) {
+    uint64_t numbers = 0;
+    for (const LayerState& layer : summary.draft_layers) numbers = plus(numbers, plus(layer.key_numbers, layer.value_numbers));
+    const uint64_t own_cells = times(kDraftWindow, slots);
+    MemoryPlan own = plan;
+    own.sequences = slots;
+    plan.draft_bytes = plus(plus(summary.draft_bytes, times(times(own_cells, numbers) / width.numbers, width.bytes)),
+                            compute_buffer(summary, own, own_cells, kDraftBatch, 1));
+  }
   if (settings.embeddings) {
     // Every token of such a batch has logits, so it is cut where those would take too much.
     const uint64_t affordable = kEmbeddingLogitsBytes / 4 / std::max<uint64_t>(summary.vocabulary, 1);
@@ -170,6 +181,7 @@ std::string describe(const MemoryPlan& plan) {
   if (plan.recurrent_bytes > 0)
     out += fmt::format(" + states of {} sequences {}", plan.sequences, format_bytes(plan.recurrent_bytes));
   if (plan.embedding_bytes > 0) out += fmt::format(" + embeddings {}", format_bytes(plan.embedding_bytes));
+  if (plan.draft_bytes > 0) out += fmt::format(" + draft head {}", format_bytes(plan.draft_bytes));
   out += fmt::format(" + compute buffers {} + vocabulary {} + checkpoints {} + program {}", format_bytes(plan.compute_bytes),
                      format_bytes(plan.vocabulary_bytes), format_bytes(plan.checkpoint_bytes), format_bytes(plan.program_bytes));
   return out;

@@ -20,6 +20,7 @@ struct MemorySettings {
   std::string kv_type = "f16";  // f32, f16, q8_0
   uint64_t checkpoint_bytes = 256u << 20;
   bool embeddings = false;  // a context of its own for them
+  bool draft_head = false;  // likewise, and its weights
 };
 
 struct MemoryPlan {
@@ -32,12 +33,13 @@ struct MemoryPlan {
   uint64_t vocabulary_bytes = 0;  // tokenizer tables and logits
   uint64_t checkpoint_bytes = 0;
   uint64_t embedding_bytes = 0;  // the context for embeddings
+  uint64_t draft_bytes = 0;      // the draft head
   uint64_t program_bytes = 0;    // the server itself
   uint64_t available_bytes = 0;
 
   uint64_t total_bytes() const {
     return weight_bytes + kv_bytes + recurrent_bytes + compute_bytes + vocabulary_bytes + checkpoint_bytes + embedding_bytes +
-           program_bytes;
+           draft_bytes + program_bytes;
   }
 };
 
