@@ -2,6 +2,8 @@
 #include <CLI/CLI.hpp>
 
 #include <csignal>
+#include <map>
+#include <string>
 
 #include "cli/options.h"
 
@@ -15,8 +17,10 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   CLI::App* serve = app.add_subcommand("serve", "serve a GGUF model over the OpenAI API on this machine");
   serve
       ->add_option("model", options.model_path,
-                   "the model file (.gguf), or https://..., or hf:owner/repository[:file or quantisation]")
+                   "the model file (.gguf), or https://..., or hf:owner/repository[:file or quantisation], or a manifest (.json)")
       ->required();
+  serve->add_option("--manifest-key", options.manifest_key,
+                    "refuse a manifest that is not signed with this key (as model manifest printed it)");
   serve->add_option("--model-cache", options.model_cache, "folder where fetched models are kept; default: in the user's cache");
   serve->add_option("--model-name", options.model_name, "the name that clients ask for; default: the file's name");
   serve->add_option("--host", options.host, "address to listen on; any but loopback needs --api-key-file")->capture_default_str();
@@ -31,10 +35,15 @@ void add_serve(CLI::App& app, ServeOptions& options) {
       ->capture_default_str()
       ->transform([](std::string text) { return text == "auto" ? std::string("-1") : text; })
       ->check(CLI::Range(-1, 10'000'000));
-  serve->add_option("--slots", options.slots, "requests that write at the same time")
-      ->capture_default_str()
+  serve->add_option("--slots", options.slots, "requests that write at the same time; default: as tuned, or 4")
       ->check(CLI::Range(1, 64));
-  serve->add_option("--threads", options.threads, "0: one a core")->capture_default_str()->check(CLI::Range(0, 1024));
+  serve->add_option("--threads", options.threads, "default: as tuned, or one a core")->check(CLI::Range(1, 1024));
+  serve->add_option("--cpus", options.cpus, "cores that the threads are held to, like 4-7; default: as tuned, or any");
+  serve->add_option("--batch", options.batch_tokens, "tokens in one call of the model; default: as tuned, or 512")
+      ->check(CLI::Range(8, 8192));
+  serve->add_option("--flash-attention", options.flash_attention, "on or off; default: as tuned, or on")
+      ->check(CLI::IsMember({"on", "off"}));
+  serve->add_flag("!--no-tuned", options.use_tuned, "do not use what pocketfleet tune found on this machine");
   serve->add_option("--queue", options.queue, "requests that may wait; more get 429")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
@@ -46,8 +55,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
       ->check(CLI::Range(0, 10'000'000));
   serve->add_option("--checkpoint-dir", options.checkpoint_dir,
                     "folder for them, of this server alone; default: one for the model in the user's cache");
-  serve->add_option("--kv-type", options.kv_type, "f32, f16 or q8_0")
-      ->capture_default_str()
+  serve->add_option("--kv-type", options.kv_type, "f32, f16 or q8_0; default: as tuned, or f16")
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   serve->add_option("--pooling", options.pooling, "how embeddings are made: as the model says, none, mean, first or last")
       ->capture_default_str()
@@ -57,10 +65,12 @@ void add_serve(CLI::App& app, ServeOptions& options) {
       ->check(CLI::IsMember({"on", "off"}))
       ->each([&options](const std::string& value) { options.thinking = value == "on"; });
   serve
-      ->add_option("--speculate", options.speculate,
-                   "off, or ngram: guess what a stream goes on with from what stands in its text; pays for texts that repeat")
+      ->add_option(
+          "--speculate", options.speculate,
+          "guess ahead of streams: off; ngram: from what stands in the text, pays where it repeats; mtp: with the model's draft "
+          "head, pays for long answers of large models")
       ->capture_default_str()
-      ->check(CLI::IsMember({"off", "ngram"}));
+      ->check(CLI::IsMember({"off", "ngram", "mtp"}));
   serve->add_flag("--deterministic", options.deterministic,
                   "the same request gives the same bits, alone or among others and after a restart; one at a time");
   serve->add_flag("--log-json", options.json_logs, "log lines as JSON");
@@ -110,7 +120,29 @@ void add_key(CLI::App& app, KeyOptions& options) {
       "keys.txt\n");
 }
 
-void add_model(CLI::App& app, ModelInspectOptions& options, ModelPullOptions& pull_options, ModelStoreOptions& store) {
+void add_manifest(CLI::App& model, ModelManifestOptions& options) {
+  CLI::App* manifest = model.add_subcommand(
+      "manifest", "write down what a model is: where, its digests, engines that run it, and golden prompts; signed");
+  manifest->add_option("reference", options.reference, "a file, https://..., or hf:owner/repository[:file or quantisation]")
+      ->required();
+  manifest->add_option("--golden", options.golden,
+                       "JSONL of prompts, {\"messages\": [...]} or {\"prompt\": ...}; - reads standard input");
+  manifest->add_option("--key", options.key, "P-256 key (PEM) to sign with; made when it is not there");
+  manifest->add_option("--source", options.source,
+                       "where others find it; default: the reference, or the file beside the manifest");
+  manifest->add_option("--name", options.name, "default: the file's");
+  manifest->add_option("--licence", options.licence, "of the model");
+  manifest->add_option("--engine-to", options.engine_to, "newest llama.cpp it may run on; default: this one");
+  manifest->add_option("--output", options.output, "default: NAME.manifest.json");
+  manifest->add_option("--cache", options.cache, "folder where models are kept; default: in the user's cache");
+  manifest->add_flag("--json", options.json, "print as JSON");
+  manifest->footer(
+      "Example:\n  pocketfleet model manifest guard.gguf --golden golden.jsonl --key deployer.pem --licence Apache-2.0\n"
+      "  pocketfleet serve guard.manifest.json\n");
+}
+
+void add_model(CLI::App& app, ModelInspectOptions& options, ModelPullOptions& pull_options, ModelStoreOptions& store,
+               ModelManifestOptions& manifest) {
   CLI::App* model = app.add_subcommand("model", "fetch, list, check and look into model files");
   model->require_subcommand(1);
   const char* kCache = "folder where models are kept; default: in the user's cache";
@@ -157,6 +189,7 @@ void add_model(CLI::App& app, ModelInspectOptions& options, ModelPullOptions& pu
       ->check(CLI::Range(0, 1'000'000));
   inspect->add_flag("--json", options.json, "print as JSON");
   inspect->footer("Example:\n  pocketfleet model inspect models/scam-guard/scam-guard-q4_0.gguf --ctx 4096 --slots 1\n");
+  add_manifest(*model, manifest);
   model->footer("Example:\n  pocketfleet model inspect models/scam-guard/scam-guard-q4_0.gguf\n");
 }
 
@@ -209,6 +242,55 @@ void add_profile(CLI::App& app, ProfileCheckOptions& options, ProfileLintOptions
   profile->footer("Example:\n  pocketfleet profile check models/scam-guard/profile.json\n");
 }
 
+void add_tune(CLI::App& app, TuneOptions& options) {
+  CLI::App* tune = app.add_subcommand("tune", "find the fastest settings for a model on this machine, also when it is hot");
+  tune->add_option("models", options.models, "the model, or its quantisations to choose from; nothing else should run meanwhile")
+      ->required();
+  tune->add_option("--work", options.work,
+                   "review (7000 tokens read, 5 written), guard (100, 1) or chat (500, 200, up to 4 at once)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"review", "guard", "chat"}));
+  tune->add_option("--kv-type", options.kv_type, "only this; default: f16, and q8_0 where it is much faster")
+      ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
+  tune->add_option("--soak", options.soak_s, "seconds that the finalists run to get hot")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86'400));
+  tune->add_flag("--again", options.again, "also when an earlier result still holds");
+  tune->add_flag("--grid", options.grid, "try every combination as well, which takes ten times as long, and compare");
+  tune->add_flag("--json", options.json, "print as JSON");
+  tune->add_flag("--quiet", options.quiet, "no progress");
+  tune->footer("Example:\n  pocketfleet tune models/scam-guard/scam-guard-q4_0.gguf --work guard --soak 30\n");
+}
+
+void add_estimate(CLI::App& app, EstimateOptions& options) {
+  CLI::App* estimate = app.add_subcommand("estimate", "say how many phones, hours and ACU a job takes");
+  estimate->add_option("--prompts", options.prompts, "how many")->required()->check(CLI::Range(1.0, 1e12));
+  estimate->add_option("--length", options.length, "tokens of one prompt, all of it")->capture_default_str();
+  estimate->add_option("--shared", options.shared, "of them, the same in all prompts, so read once a phone")
+      ->capture_default_str();
+  estimate->add_option("--write", options.write, "tokens of one answer")->capture_default_str();
+  estimate->add_option("--model", options.model, "its size, like 0.8b, or a file")->capture_default_str();
+  estimate->add_option("--device", options.device, "class of machines; all")->capture_default_str();
+  CLI::Option* deadline =
+      estimate->add_option("--deadline", options.deadline_ms, "all must be done within: 45m, 8h, 2d")
+          ->transform(CLI::AsNumberWithUnit(
+              std::map<std::string, int64_t>{{"s", 1'000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}},
+              CLI::AsNumberWithUnit::UNIT_REQUIRED));
+  estimate->add_option("--phones", options.phones, "that there are, instead of a deadline")
+      ->check(CLI::Range(1.0, 1e9))
+      ->excludes(deadline);
+  estimate->add_option("--price", options.price, "ACU for a phone and day")->capture_default_str();
+  estimate->add_option("--heat", options.heat, "share of its short-run speed that a phone keeps when it is hot")
+      ->capture_default_str();
+  estimate->add_option("--read-speed", options.read_speed, "tokens per second that you measured on your own machine")
+      ->check(CLI::Range(0.001, 1e9));
+  estimate->add_option("--write-speed", options.write_speed, "likewise, of one stream")->check(CLI::Range(0.001, 1e9));
+  estimate->add_flag("--json", options.json, "one JSON line a device");
+  estimate->footer(
+      "Figures of others are marked as published: they come from other engines and other models.\n"
+      "Example:\n  pocketfleet estimate --prompts 20000 --length 7000 --shared 5500 --model 4b --deadline 8h --price 0.8\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -233,7 +315,12 @@ int main(int argc, char** argv) {
   add_profile(app, check, lint, calibrate);
   ModelPullOptions pull;
   ModelStoreOptions store;
-  add_model(app, inspect, pull, store);
+  ModelManifestOptions manifest;
+  add_model(app, inspect, pull, store, manifest);
+  TuneOptions tune;
+  add_tune(app, tune);
+  EstimateOptions estimate;
+  add_estimate(app, estimate);
 
   try {
     app.parse(argc, argv);
@@ -243,12 +330,15 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("serve")) return run_serve(serve);
   if (app.got_subcommand("classify")) return run_classify(classify);
   if (app.got_subcommand("key")) return run_key(key);
+  if (app.got_subcommand("tune")) return run_tune(tune);
+  if (app.got_subcommand("estimate")) return run_estimate(estimate);
   if (app.got_subcommand("model")) {
     const CLI::App* model = app.get_subcommand("model");
     if (model->got_subcommand("pull")) return run_model_pull(pull);
     if (model->got_subcommand("list")) return run_model_list(store);
     if (model->got_subcommand("verify")) return run_model_verify(store);
     if (model->got_subcommand("rm")) return run_model_rm(store);
+    if (model->got_subcommand("manifest")) return run_model_manifest(manifest);
     return run_model_inspect(inspect);
   }
   if (app.get_subcommand("profile")->got_subcommand("calibrate")) return run_profile_calibrate(calibrate);

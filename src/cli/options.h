@@ -9,9 +9,10 @@
 namespace pocketfleet::cli {
 
 struct ServeOptions {
-  std::string model_path;   // or another reference: https://..., hf:...
-  std::string model_cache;  // where models are kept that are fetched; empty: the user's cache
-  std::string model_name;   // empty: the file's name without .gguf
+  std::string model_path;    // or another reference: https://..., hf:...
+  std::string manifest_key;  // whose signature a manifest must have; empty: any or none
+  std::string model_cache;   // where models are kept that are fetched; empty: the user's cache
+  std::string model_name;    // empty: the file's name without .gguf
   std::string host = "127.0.0.1";
   int port = 8080;
   std::string unix_socket;
@@ -19,13 +20,17 @@ struct ServeOptions {
   std::vector<std::string> cors_origins;
   std::vector<std::string> profiles;
   int context_tokens = 0;  // -1: as many as leave a margin of memory
-  int slots = 4;
+  int slots = 0;           // 0: as tuned, or 4
   int threads = 0;
+  std::string cpus;             // "4-7"; empty: as tuned, or any
+  int batch_tokens = 0;         // 0: as tuned, or 512
+  std::string flash_attention;  // on, off; empty: as tuned, or on
+  bool use_tuned = true;
   int queue = 64;
   int checkpoint_ram_mib = 256;
   int checkpoint_disk_mib = 1024;
   std::string checkpoint_dir;  // empty: a folder of this model's own in the user's cache
-  std::string kv_type = "f16";
+  std::string kv_type;         // empty: as tuned, or f16
   std::string pooling = "model";
   bool thinking = true;
   bool deterministic = false;
@@ -49,6 +54,17 @@ struct ClassifyOptions {
   std::vector<std::string> positive_values;  // of expect_field
   std::vector<std::string> positive_labels;  // of the answers; empty: what the profile flags
   std::string output;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct TuneOptions {
+  std::vector<std::string> models;  // of one model, in several quantisations
+  std::string work = "review";
+  std::string kv_type;  // empty: f16, and q8_0 where it is much faster
+  int soak_s = 60;
+  bool again = false;
+  bool grid = false;
   bool json = false;
   bool quiet = false;
 };
@@ -101,12 +117,41 @@ struct ModelStoreOptions {
   bool json = false;
 };
 
+struct ModelManifestOptions {
+  std::string reference;
+  std::string source;  // where others find it; empty: the reference, or the file beside the manifest
+  std::string name;    // empty: the file's
+  std::string licence;
+  std::string golden;     // JSONL of prompts; empty: none
+  std::string key;        // PEM file; empty: not signed
+  std::string engine_to;  // empty: this build
+  std::string output;     // empty: NAME.manifest.json
+  std::string cache;
+  bool json = false;
+};
+
 struct ModelInspectOptions {
   std::string file;
   int context_tokens = 0;
   int slots = 4;
   std::string kv_type = "f16";
   int checkpoint_ram_mib = 256;
+  bool json = false;
+};
+
+struct EstimateOptions {
+  uint64_t prompts = 0;
+  uint64_t length = 7000;
+  uint64_t shared = 0;
+  uint64_t write = 5;
+  std::string model = "0.8b";  // or a file
+  std::string device = "all";
+  int64_t deadline_ms = 0;
+  uint64_t phones = 0;
+  std::string price = "1";  // ACU
+  double heat = 0.65;
+  double read_speed = 0;
+  double write_speed = 0;
   bool json = false;
 };
 
@@ -119,7 +164,10 @@ int run_model_pull(const ModelPullOptions& options);
 int run_model_list(const ModelStoreOptions& options);
 int run_model_verify(const ModelStoreOptions& options);
 int run_model_rm(const ModelStoreOptions& options);
+int run_model_manifest(const ModelManifestOptions& options);
 int run_model_inspect(const ModelInspectOptions& options);
+int run_tune(const TuneOptions& options);
+int run_estimate(const EstimateOptions& options);
 int run_profile_calibrate(const ProfileCalibrateOptions& options);
 
 }  // namespace pocketfleet::cli

@@ -1,9 +1,7 @@
 #include "openai/profile_lint.h"
 
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -22,8 +20,7 @@ Result<std::unique_ptr<Engine>> load_vocabulary(const std::string& path) {
   options.model_path = path;
   options.vocabulary_only = true;
   auto engine = make_llama_engine(std::move(options));
-  while (engine->status().state == EngineState::kLoading) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  if (const EngineStatus status = engine->status(); status.state != EngineState::kReady) return fail(status.error);
+  PF_CHECK_OK(wait_until_ready(*engine));
   return engine;
 }
 

@@ -18,10 +18,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cli/manifest_file.h"
 #include "cli/model_fetch.h"
 #include "cli/options.h"
 #include "cli/serve_rules.h"
 #include "cli/server_setup.h"
+#include "cli/tuned.h"
 #include "net/http_server.h"
 #include "openai/api.h"
 
@@ -37,6 +39,7 @@ constexpr int64_t kDrainMs = 30'000;
 // before the engine does.
 struct Service {
   ProfileSet profiles;
+  std::vector<GoldenPrompt> golden;  // that the model must pass before it is served
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Api> api;
   asio::io_context context;
@@ -112,6 +115,7 @@ Result<void> start(const ServeOptions& options, Service& service) {
 
   PF_CHECK_OK(check_model_file(options));
   PF_TRY(service.engine, make_engine(options));
+  if (!service.golden.empty()) service.engine = make_checked_engine(std::move(service.engine), std::move(service.golden));
   service.api = std::make_unique<Api>(*service.engine, service.profiles, std::move(api));
   service.server = std::make_unique<net::HttpServer>(service.context.get_executor(), net::ServerOptions{}, service.api->handler(),
                                                      Api::server_error_body);
@@ -125,6 +129,24 @@ Result<void> start(const ServeOptions& options, Service& service) {
   return {};
 }
 
+// From what was asked for to a file on this machine.
+Result<void> find_model(ServeOptions& options, Service& service) {
+  FetchSettings fetch;
+  fetch.folder = options.model_cache;
+  fetch.quiet = options.quiet;
+  if (is_manifest(options.model_path)) {
+    PF_TRY(const Manifest manifest, load_manifest(options.model_path, options.manifest_key));
+    service.golden = golden_prompts(manifest);
+    if (options.model_name.empty()) options.model_name = manifest.name;
+    PF_TRY(options.model_path, local_model(manifest, options.model_path, fetch));
+  } else if (!options.manifest_key.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--manifest-key is for a manifest (.json), and " + options.model_path + " is none");
+  } else {
+    PF_TRY(options.model_path, local_model(options.model_path, fetch));
+  }
+  return {};
+}
+
 }  // namespace
 
 int run_serve(const ServeOptions& asked) {
@@ -132,18 +154,16 @@ int run_serve(const ServeOptions& asked) {
   if (asked.quiet) set_log_level(LogLevel::kWarn);
 
   ServeOptions options = asked;
+  Service service;
   if (options.fake.empty()) {
-    FetchSettings fetch;
-    fetch.folder = options.model_cache;
-    fetch.quiet = options.quiet;
-    auto path = local_model(options.model_path, fetch);
-    if (!path) return fail_command("serve", path.error());
-    options.model_path = *std::move(path);
+    if (const auto found = find_model(options, service); !found) return fail_command("serve", found.error());
+  }
+  if (const auto settled = settle(options); !settled) return fail_command("serve", settled.error());
+  if (options.fake.empty()) {
     const auto context = choose_context(options);
     if (!context) return fail_command("serve", context.error());
     options.context_tokens = *context;
   }
-  Service service;
   if (const auto started = start(options, service); !started) return fail_command("serve", started.error());
   const auto ignore = [](std::exception_ptr) {};
   asio::co_spawn(service.context, watch_engine(service), ignore);

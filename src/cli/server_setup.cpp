@@ -1,9 +1,11 @@
 #include "cli/server_setup.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "base/log.h"
 #include "cli/serve_rules.h"
@@ -12,6 +14,7 @@
 #include "model/gguf.h"
 #include "model/memory_fit.h"
 #include "openai/profile.h"
+#include "tuner/topology.h"
 
 namespace pocketfleet::cli {
 
@@ -42,16 +45,23 @@ Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles) {
 
 namespace {
 
-constexpr int kDraftTokens = 8;
-
 MemorySettings settings_of(const ServeOptions& options, const ModelSummary& summary) {
   MemorySettings settings;
   settings.context_tokens = static_cast<uint64_t>(std::max(options.context_tokens, 0));
   settings.slots = static_cast<uint64_t>(options.slots);
   settings.kv_type = options.kv_type;
+  settings.batch_tokens = static_cast<uint64_t>(options.batch_tokens);
   settings.checkpoint_bytes = static_cast<uint64_t>(options.checkpoint_ram_mib) << 20;
   settings.embeddings = options.pooling != "none" && (options.pooling != "model" || summary.pools);
+  settings.draft_head = options.speculate == "mtp";
   return settings;
+}
+
+Result<void> check_draft_head(const ServeOptions& options, const ModelSummary& summary) {
+  if (options.speculate != "mtp" || !summary.draft_layers.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              options.model_path + " has no draft head, which --speculate mtp needs: serve it without, or with --speculate ngram",
+              "speculate");
 }
 
 // Refused with the numbers, before a byte of the weights is read.
@@ -87,6 +97,7 @@ Result<void> check_model_file(const ServeOptions& options) {
   PF_TRY(const ModelSummary summary, inspect_gguf(options.model_path));
   PF_CHECK_OK(check_servable(summary));
   log_info("model", {{"file", options.model_path}, {"is", describe(summary)}});
+  PF_CHECK_OK(check_draft_head(options, summary));
   return check_memory(options, summary);
 }
 
@@ -107,8 +118,12 @@ Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
   engine.checkpoint_ram_bytes = static_cast<size_t>(options.checkpoint_ram_mib) << 20;
   engine.deterministic = options.deterministic;
   engine.pooling = options.pooling;
-  if (options.speculate == "ngram") engine.draft_tokens = kDraftTokens;
+  if (options.speculate == "ngram") engine.speculation = Speculation::kNgram;
+  if (options.speculate == "mtp") engine.speculation = Speculation::kMtp;
   engine.kv_type = options.kv_type;
+  engine.cpus = parse_cpu_list(options.cpus);
+  engine.batch_tokens = options.batch_tokens;
+  engine.flash_attention = options.flash_attention != "off";
   engine.checkpoint_disk_bytes = static_cast<uint64_t>(options.checkpoint_disk_mib) << 20;
   engine.checkpoint_folder = options.checkpoint_dir;
   if (engine.checkpoint_folder.empty()) {
@@ -118,6 +133,12 @@ Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
                                                          variable("XDG_CACHE_HOME"), variable("HOME"));
   }
   return make_llama_engine(std::move(engine));
+}
+
+Result<void> wait_until_ready(const Engine& engine) {
+  while (engine.status().state == EngineState::kLoading) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  if (const EngineStatus status = engine.status(); status.state != EngineState::kReady) return fail(status.error);
+  return {};
 }
 
 int fail_command(const char* command, const Error& error) {

@@ -27,6 +27,9 @@ Result<void> check_model_file(const ServeOptions& options);
 // Starts to load the model and returns while it loads.
 Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options);
 
+// Blocks until the model is loaded, or could not be.
+Result<void> wait_until_ready(const Engine& engine);
+
 // Prints the error for people and returns the exit code, 2.
 int fail_command(const char* command, const Error& error);
 

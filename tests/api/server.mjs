@@ -21,7 +21,7 @@ export class Server {
     const server = new Server();
     // Tests leave nothing in the user's cache, and find nothing there.
     const disk = args.some((argument) => argument.startsWith('--checkpoint-')) ? [] : ['--checkpoint-disk', '0'];
-    server.process = spawn(binary, ['serve', model, '--port', '0', '--threads', '1', ...disk, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+    server.process = spawn(binary, ['serve', model, '--port', '0', '--threads', '1', '--no-tuned', ...disk, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
     server.log = '';
     server.process.stderr.on('data', (bytes) => { server.log += bytes; });
     server.exit = once(server.process, 'exit');
