@@ -1,12 +1,13 @@
 #include "cli/model_fetch.h"
 
+#include "base/files.h"
 #include "cli/byte_progress.h"
 
 namespace pocketfleet::cli {
 
 Result<ModelStore> open_store(const std::string& folder) {
   if (!folder.empty()) return ModelStore(folder);
-  PF_TRY(std::string usual, default_model_folder());
+  PF_TRY(std::string usual, cache_folder("models"));
   return ModelStore(std::move(usual));
 }
 

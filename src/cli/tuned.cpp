@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "engine/llama_engine.h"
 
@@ -19,7 +20,7 @@ constexpr int kUsualBatch = 512;
 }  // namespace
 
 Result<TunedStore> open_tuned_store() {
-  PF_TRY(std::string folder, default_tuned_folder());
+  PF_TRY(std::string folder, cache_folder("tuned"));
   return TunedStore(std::move(folder));
 }
 

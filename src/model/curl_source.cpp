@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdlib>
 #include <mutex>
 
 #include "model/download_source.h"
@@ -69,6 +70,8 @@ class CurlSource final : public DownloadSource {
     set(CURLOPT_CONNECTTIMEOUT_MS, kConnect_ms);
     set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytes_per_s);
     set(CURLOPT_LOW_SPEED_TIME, kSlow_s);
+    // Where there is no system to say whom to trust, as under a phone's terminal.
+    if (const char* trusted = std::getenv("SSL_CERT_FILE"); trusted != nullptr && *trusted != '\0') set(CURLOPT_CAINFO, trusted);
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_USERAGENT, "pocketfleet");
     if (!request.bearer.empty()) {
@@ -99,6 +102,10 @@ class CurlSource final : public DownloadSource {
     if (ended_by_sink_) return reply_;
     if (cancel.cancelled()) return fail(ErrorCode::kCancelled, "stopped");
     const std::string what = error_[0] != '\0' ? error_ : curl_easy_strerror(code);
+    // Trying again makes no certificate trusted.
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+      return fail(ErrorCode::kPermissionDenied,
+                  fmt::format("the certificate of {} is not trusted: {} (SSL_CERT_FILE names whom to trust)", request.url, what));
     const bool reached = begun_ || code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING;
     return fail(reached ? ErrorCode::kConnectionClosed : ErrorCode::kUnavailable, what);
   }

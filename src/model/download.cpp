@@ -296,7 +296,8 @@ class Fetch {
     std::string why;
     if (!reply) {
       if (reply.error().code == ErrorCode::kCancelled) return 0;
-      if (fruitless >= options_.tries) return give_up(reply.error());
+      const bool final = reply.error().code == ErrorCode::kPermissionDenied;
+      if (final || fruitless >= options_.tries) return give_up(reply.error());
       why = reply.error().message;
     } else {
       const int status = reply->status;

@@ -42,7 +42,7 @@ class DownloadSource {
  public:
   virtual ~DownloadSource() = default;
   // The reply, once the transfer has ended as the server announced it or the sink has ended it. kConnectionClosed when it broke
-  // off, kUnavailable when nobody answered, kCancelled.
+  // off, kUnavailable when nobody answered, kPermissionDenied when it is not to be believed, kCancelled.
   virtual Result<SourceReply> get(const SourceRequest& request, SourceSink& sink, const CancelToken& cancel) = 0;
 };
 

@@ -104,6 +104,22 @@ TEST(MemoryFit, EmbeddingsTakeAContextOfTheirOwn) {
   EXPECT_NE(describe(with).find("embeddings"), std::string::npos);
 }
 
+TEST(MemoryFit, ADraftHeadTakesMemoryOnlyWhenItIsAskedFor) {
+  ModelSummary summary = real_size();
+  summary.draft_layers = {{512, 512, 0}};
+  summary.draft_bytes = 10u << 20;
+  summary.tensor_bytes += summary.draft_bytes;
+  MemorySettings settings;
+  const MemoryPlan without = *compute_memory(summary, settings);
+  EXPECT_EQ(without.weight_bytes, real_size().tensor_bytes);
+  EXPECT_EQ(without.draft_bytes, 0u);
+  settings.draft_head = true;
+  const MemoryPlan with = *compute_memory(summary, settings);
+  EXPECT_GT(with.draft_bytes, summary.draft_bytes);
+  EXPECT_EQ(with.total_bytes(), without.total_bytes() + with.draft_bytes);
+  EXPECT_NE(describe(with).find("draft head"), std::string::npos);
+}
+
 TEST(MemoryFit, TheLargestContextLeavesATenthFreeAndOneStepMoreDoesNot) {
   const auto summary = inspect_gguf(POCKETFLEET_SOURCE_DIR "/models/scam-guard/scam-guard-q4_0.gguf");
   ASSERT_TRUE(summary) << summary.error().message;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -234,15 +233,6 @@ Result<uint64_t> ModelStore::remove(const std::string& reference) {
     freed += file.size_bytes;
   }
   return freed;
-}
-
-Result<std::string> default_model_folder() {
-  for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
-    if (const char* base = std::getenv(variable); base != nullptr && *base == '/')
-      return std::string(base) + below + "/pocketfleet/models";
-  }
-  return fail(ErrorCode::kInvalidArgument,
-              "neither XDG_CACHE_HOME nor HOME says where models are kept; name a folder with --cache");
 }
 
 }  // namespace pocketfleet

@@ -65,7 +65,4 @@ class ModelStore {
   std::string folder_;
 };
 
-// $XDG_CACHE_HOME/pocketfleet/models, or under ~/.cache.
-Result<std::string> default_model_folder();
-
 }  // namespace pocketfleet

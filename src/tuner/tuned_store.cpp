@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -111,14 +110,6 @@ Result<void> TunedStore::put(const TunedKey& key, const Tuned& tuned) const {
   std::filesystem::create_directories(folder_, error);
   if (error) return fail(ErrorCode::kIo, fmt::format("{} could not be made: {}", folder_, error.message()));
   return write_file_atomic(path(key), dump_json(json_of(key, tuned)) + "\n");
-}
-
-Result<std::string> default_tuned_folder() {
-  for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
-    if (const char* base = std::getenv(variable); base != nullptr && *base == '/')
-      return std::string(base) + below + "/pocketfleet/tuned";
-  }
-  return fail(ErrorCode::kInvalidArgument, "neither XDG_CACHE_HOME nor HOME says where to keep what was found");
 }
 
 std::string device_identity(const std::string& root) {

@@ -39,9 +39,6 @@ class TunedStore {
   std::string folder_;
 };
 
-// $XDG_CACHE_HOME/pocketfleet/tuned, or under ~/.cache.
-Result<std::string> default_tuned_folder();
-
 // "AMD EPYC, 2 cores 0-1": the processor's name, or the parts of its cores, and how many of which speed.
 std::string device_identity(const std::string& root = "");
 

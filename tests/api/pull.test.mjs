@@ -1,10 +1,11 @@
 // `pocketfleet model pull` against a hub and a CDN whose faults are played: the file is right or absent, and little comes twice.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -224,6 +225,39 @@ describe('a pull', () => {
       hub.stop();
     }
   });
+});
+
+test('an encrypted source is believed if its certificate is trusted, as SSL_CERT_FILE says', async (t) => {
+  if (spawnSync('openssl', ['version']).status !== 0) return t.skip('needs openssl');
+  const place = newFolder();
+  const [key, certificate] = [join(place, 'key.pem'), join(place, 'certificate.pem')];
+  const made = spawnSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2', '-subj',
+    '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', certificate]);
+  assert.equal(made.status, 0, made.stderr.toString());
+  const server = createSecureServer({ key: readFileSync(key), cert: readFileSync(certificate) }, (request, response) => response.end(bytes));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const reference = `https://localhost:${server.address().port}/guard.gguf`;
+  const run = async (environment) => {
+    const child = spawn(binary, ['model', 'pull', reference, '--cache', join(place, 'cache'), '--json', '--quiet'], { env: { ...process.env, ...environment } });
+    let [out, err] = ['', ''];
+    child.stdout.on('data', (data) => { out += data; });
+    child.stderr.on('data', (data) => { err += data; });
+    const [code] = await once(child, 'close');
+    return { code, out, err };
+  };
+  try {
+    const trusted = await run({ SSL_CERT_FILE: certificate });
+    assert.equal(trusted.code, 0, trusted.err);
+    assert.equal(JSON.parse(trusted.out).sha256, sha256(bytes));
+    rmSync(join(place, 'cache'), { recursive: true, force: true });
+    const refused = await run({ SSL_CERT_FILE: '' });
+    assert.equal(refused.code, 2);
+    assert.match(refused.err, /certificate/i);
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
 });
 
 test('a model is served by its name on the hub, and again without the hub', async () => {
