@@ -76,6 +76,15 @@ TEST(Search, ANoisyMachineStillLeadsWithinTwoPercent) {
   EXPECT_LT(far, 20);
 }
 
+// C-100: on some phones requests side by side take as long as one after the other.
+TEST(Search, StreamsThatGainNothingAreNotAdded) {
+  Knobs knobs = phone();
+  const auto trials = search_settings(
+      knobs, [](const Settings& settings) -> Result<double> { return 100.0 + 3 * settings.probe.streams; }, {});
+  ASSERT_TRUE(trials);
+  EXPECT_EQ(trials->front().settings.probe.streams, 1) << describe(trials->front().settings);
+}
+
 TEST(Search, AMachineOnWhichNothingMattersKeepsTheUsualSettings) {
   const Knobs knobs = phone();
   const auto trials = search_settings(knobs, [](const Settings&) -> Result<double> { return 10.0; }, {});

@@ -1,9 +1,9 @@
 // Memory is taken when the model is loaded and not when the first caller comes; it stays where it is.
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
-import { Server, growth_kb, mapLimit } from './server.mjs';
+import { Server, binary, growth_kb, guard, mapLimit } from './server.mjs';
 
 const status_kb = (server, key) => Number(new RegExp(`${key}:\\s+(\\d+)`).exec(readFileSync(`/proc/${server.process.pid}/status`, 'utf8'))[1]);
 const words = (seed, count) => Array.from({ length: count }, (_, index) => ((index * 7919 + seed * 104729) % 99991).toString(36)).join(' ');
@@ -21,6 +21,21 @@ describe('memory', () => {
       assert.ok(after - loaded < growth_kb / 2, `${loaded} kB after loading, ${after} kB at most`);
     } finally {
       await server.stop();
+    }
+  });
+
+  test('C-12: what is computed before the load is what is resident after it', async (t) => {
+    if (process.env.POCKETFLEET_SANITIZED === '1') return t.skip('sanitizers take memory of their own');
+    for (const settings of [['--ctx', '8192', '--slots', '1'], ['--ctx', '8192', '--slots', '4'], ['--ctx', '16384', '--slots', '1', '--kv-type', 'q8_0']]) {
+      const { memory } = JSON.parse(execFileSync(binary, ['model', 'inspect', guard, '--json', '--checkpoint-ram', '0', ...settings]));
+      const server = await Server.start({ args: ['--checkpoint-ram', '0', ...settings] });
+      try {
+        const resident = status_kb(server, 'VmRSS') * 1024;
+        // Of so small a model half is the program, whose libraries differ from system to system.
+        assert.ok(Math.abs(memory.total_bytes / resident - 1) < 0.08, `${settings.join(' ')}: ${memory.total_bytes} computed, ${resident} resident`);
+      } finally {
+        await server.stop();
+      }
     }
   });
 
