@@ -12,7 +12,8 @@ find_package(CLI11 REQUIRED)
 
 # Only the core of prometheus-cpp; its CMake package would also ask for curl, zlib and civetweb.
 find_path(POCKETFLEET_PROMETHEUS_INCLUDE prometheus/registry.h REQUIRED)
-find_library(POCKETFLEET_PROMETHEUS_CORE prometheus-cpp-core REQUIRED)
+# Where the package for developers cannot be had twice (cross builds), its library goes without the short name.
+find_library(POCKETFLEET_PROMETHEUS_CORE NAMES prometheus-cpp-core libprometheus-cpp-core.so.1.0 REQUIRED)
 add_library(pf_prometheus INTERFACE)
 target_include_directories(pf_prometheus INTERFACE ${POCKETFLEET_PROMETHEUS_INCLUDE})
 target_link_libraries(pf_prometheus INTERFACE ${POCKETFLEET_PROMETHEUS_CORE} Threads::Threads)

@@ -17,9 +17,21 @@ set(llama_options
   -DLLAMA_BUILD_COMMON=ON -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON -DLLAMA_USE_PREBUILT_UI=OFF
   -DLLAMA_OPENSSL=OFF -DGGML_OPENMP=ON)
 if(POCKETFLEET_PORTABLE)
-  list(APPEND llama_options -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON)
+  # The libraries find one another in the folder that they lie in, wherever that is.
+  list(APPEND llama_options -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON
+    -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH=$ORIGIN)
+elseif(CMAKE_CROSSCOMPILING)
+  list(APPEND llama_options -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=OFF)
 else()
   list(APPEND llama_options -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON)
+endif()
+# GCC builds it always, so that a clang preset (fuzzing) does not build it a second time.
+set(llama_compilers -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++)
+if(CMAKE_CROSSCOMPILING)
+  set(llama_compilers "")
+  get_filename_component(toolchain ${CMAKE_TOOLCHAIN_FILE} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
+  list(APPEND llama_options -DCMAKE_TOOLCHAIN_FILE=${toolchain}
+    -DCMAKE_PROJECT_INCLUDE=${CMAKE_SOURCE_DIR}/cmake/llama-arm64-variants.cmake)
 endif()
 if(POCKETFLEET_CCACHE)
   list(APPEND llama_options -DCMAKE_C_COMPILER_LAUNCHER=${POCKETFLEET_CCACHE} -DCMAKE_CXX_COMPILER_LAUNCHER=${POCKETFLEET_CCACHE})
@@ -30,12 +42,8 @@ string(SUBSTRING ${llama_key} 0 12 llama_key)
 set(POCKETFLEET_LLAMA_BUILD ${POCKETFLEET_DEPS_DIR}/llama-${llama_key})
 
 set(llama_targets llama ggml llama-common)
-if(POCKETFLEET_PORTABLE)
-  set(llama_targets llama llama-common ggml all)
-endif()
 
 include(ExternalProject)
-# GCC builds it always, so that a clang preset (fuzzing) does not build it a second time.
 if(POCKETFLEET_PORTABLE)
   set(llama_libs
     ${POCKETFLEET_LLAMA_BUILD}/bin/libllama-common.so ${POCKETFLEET_LLAMA_BUILD}/bin/libllama.so
@@ -54,7 +62,7 @@ ExternalProject_Add(llama_cpp
   SOURCE_DIR ${POCKETFLEET_LLAMA_DIR}
   BINARY_DIR ${POCKETFLEET_LLAMA_BUILD}
   PREFIX ${POCKETFLEET_LLAMA_BUILD}/external
-  CONFIGURE_COMMAND ${CMAKE_COMMAND} -G Ninja -S <SOURCE_DIR> -B <BINARY_DIR> -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ ${llama_options}
+  CONFIGURE_COMMAND ${CMAKE_COMMAND} -G Ninja -S <SOURCE_DIR> -B <BINARY_DIR> ${llama_compilers} ${llama_options}
   BUILD_COMMAND ${CMAKE_COMMAND} --build <BINARY_DIR> --target ${llama_targets}
   INSTALL_COMMAND ""
   BUILD_BYPRODUCTS ${llama_libs}
@@ -67,6 +75,10 @@ target_include_directories(pf_llama SYSTEM INTERFACE
 target_link_libraries(pf_llama INTERFACE ${llama_libs} Threads::Threads ${CMAKE_DL_LIBS})
 if(POCKETFLEET_PORTABLE)
   target_compile_definitions(pf_llama INTERFACE POCKETFLEET_PORTABLE)
+  # Beside the programs, where the variant for this processor is looked for.
+  add_custom_target(llama_beside ALL
+    COMMAND sh -c "mkdir -p '${CMAKE_RUNTIME_OUTPUT_DIRECTORY}' && cp -a '${POCKETFLEET_LLAMA_BUILD}'/bin/*.so* '${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/'"
+    DEPENDS llama_cpp VERBATIM)
 else()
   target_link_libraries(pf_llama INTERFACE gomp)
 endif()

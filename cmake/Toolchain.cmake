@@ -12,7 +12,9 @@ endif()
 
 find_program(POCKETFLEET_MOLD mold)
 find_program(POCKETFLEET_LLD ld.lld)
-if(POCKETFLEET_MOLD)
+if(CMAKE_CROSSCOMPILING)
+  # The cross compiler has a linker of its own.
+elseif(POCKETFLEET_MOLD)
   add_link_options(-fuse-ld=mold)
 elseif(POCKETFLEET_LLD)
   add_link_options(-fuse-ld=lld)
