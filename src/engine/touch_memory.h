@@ -1,5 +1,6 @@
-// Gives every page of the large buffers of this process a place in memory now, so that it is not the first long request that finds
-// there is none. Does nothing where the kernel cannot (before Linux 5.14) and under sanitizers, whose own mappings are endless.
+// Gives every page of the large buffers of this process a place in memory now, so that it is not the first long request that
+// finds there is none. Does nothing where the kernel cannot (before Linux 5.14) and under sanitizers, whose own mappings are
+// endless.
 #pragma once
 
 #include <cstdint>

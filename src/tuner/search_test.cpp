@@ -79,8 +79,8 @@ TEST(Search, ANoisyMachineStillLeadsWithinTwoPercent) {
 // C-100: on some phones requests side by side take as long as one after the other.
 TEST(Search, StreamsThatGainNothingAreNotAdded) {
   Knobs knobs = phone();
-  const auto trials = search_settings(
-      knobs, [](const Settings& settings) -> Result<double> { return 100.0 + 3 * settings.probe.streams; }, {});
+  const auto trials =
+      search_settings(knobs, [](const Settings& settings) -> Result<double> { return 100.0 + 3 * settings.probe.streams; }, {});
   ASSERT_TRUE(trials);
   EXPECT_EQ(trials->front().settings.probe.streams, 1) << describe(trials->front().settings);
 }
