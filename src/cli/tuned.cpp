@@ -56,7 +56,8 @@ void take_tuned(ServeOptions& options) {
 Result<void> settle(ServeOptions& options) {
   if (!options.cpus.empty() && parse_cpu_list(options.cpus).empty())
     return fail(ErrorCode::kInvalidArgument, "--cpus is \"" + options.cpus + "\"; write it like 4-7 or 0,2", "cpus");
-  if (options.use_tuned && options.fake.empty()) take_tuned(options);
+  // What is tuned later must not change the bits of a server that promises always the same.
+  if (options.use_tuned && !options.deterministic && options.fake.empty()) take_tuned(options);
   if (options.slots == 0) options.slots = kUsualSlots;
   if (options.batch_tokens == 0) options.batch_tokens = kUsualBatch;
   if (options.kv_type.empty()) options.kv_type = "f16";
