@@ -21,7 +21,6 @@
 #include "engine/output_format.h"
 #include "engine/pin_thread.h"
 #include "engine/scheduler.h"
-#include "engine/touch_memory.h"
 #include "engine/vocab.h"
 
 namespace pocketfleet {
@@ -255,7 +254,6 @@ class LlamaEngineImpl final : public Engine {
     open_disk();
     set_phase("warming up", 0.95);
     PF_TRY(const double speed, runtime_->warm_up());
-    touch_large_buffers();
     SchedulerOptions scheduler_options;
     scheduler_options.queue_limit = options_.queue_limit;
     scheduler_options.checkpoint_ram_bytes = options_.checkpoint_ram_bytes;
