@@ -44,7 +44,7 @@ class Search {
       for (const auto& value : values) {
         Settings other = best_;
         set(other, value);
-        if (!(other == best_)) others.push_back(std::move(other));
+        if (possible(other) && !(other == best_)) others.push_back(std::move(other));
       }
     };
     std::vector<size_t> models(knobs_.models);
@@ -135,6 +135,10 @@ bool Settings::operator==(const Settings& other) const {
          probe.streams == other.probe.streams;
 }
 
+bool possible(const Settings& settings) {
+  return settings.probe.flash_attention || settings.probe.kv_type.front() == 'f';
+}
+
 std::string describe(const Settings& settings) {
   return fmt::format("{} thread{} on {}, batch {}, {}, {}, {} stream{}", settings.probe.cpus.size(),
                      settings.probe.cpus.size() == 1 ? "" : "s", format_cpu_list(settings.probe.cpus),
@@ -150,7 +154,10 @@ std::vector<Settings> Knobs::grid() const {
       for (const int batch : batch_tokens) {
         for (const std::string& kv_type : kv_types) {
           for (const bool flash : flash_attention) {
-            for (const int count : streams) out.push_back({model, {set.cpus, batch, kv_type, flash, count}});
+            for (const int count : streams) {
+              Settings settings{model, {set.cpus, batch, kv_type, flash, count}};
+              if (possible(settings)) out.push_back(std::move(settings));
+            }
           }
         }
       }

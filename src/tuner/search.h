@@ -28,7 +28,10 @@ struct Settings {
   bool operator==(const Settings& other) const;
 };
 
-// "2 cores 0-1, batch 512, f16, flash attention, 1 stream"
+// llama.cpp keeps a quantised cache only with flash attention.
+bool possible(const Settings& settings);
+
+// "2 threads on 0-1, batch 512, f16, flash attention, 1 stream"
 std::string describe(const Settings& settings);
 
 struct Knobs {

@@ -92,6 +92,17 @@ TEST(Search, AMachineOnWhichNothingMattersKeepsTheUsualSettings) {
   EXPECT_TRUE(trials->front().settings == knobs.usual()) << describe(trials->front().settings);
 }
 
+TEST(Search, AQuantisedCacheIsNeverTriedWithoutFlashAttention) {
+  const auto slow_with_flash = [](const Settings& settings) -> Result<double> {
+    EXPECT_TRUE(possible(settings)) << describe(settings);
+    return settings.probe.flash_attention ? 200.0 : 100.0;
+  };
+  const auto trials = search_settings(phone(), slow_with_flash, {});
+  ASSERT_TRUE(trials);
+  EXPECT_FALSE(trials->front().settings.probe.flash_attention);
+  for (const Settings& settings : phone().grid()) EXPECT_TRUE(possible(settings)) << describe(settings);
+}
+
 TEST(Search, AProbeThatFailsEndsTheSearchWithItsReason) {
   const auto trials =
       search_settings(phone(), [](const Settings&) -> Result<double> { return fail(ErrorCode::kCancelled, "stopped"); }, {});
