@@ -14,7 +14,7 @@ constexpr double kWorthwhile = 0.02;
 constexpr double kWorthLessExact = 0.05;
 // Times within this of the best may be the best: they are taken again.
 constexpr double kNear = 0.08;
-constexpr int kTimes = 3;
+constexpr int kTimes = 4;
 constexpr int kSweeps = 2;
 
 class Search {
