@@ -8,10 +8,7 @@
 #include <string>
 
 #include "base/log.h"
-
-// Of llama.cpp's staging header, which is not among those that it installs.
-LLAMA_API void llama_set_embeddings_nextn(llama_context* context, bool value, bool masked);
-LLAMA_API float* llama_get_embeddings_nextn_ith(llama_context* context, int32_t row);
+#include "engine/llama_staging.h"
 
 namespace pocketfleet {
 

@@ -240,7 +240,6 @@ class LlamaEngineImpl final : public Engine {
     PF_CHECK_OK(pin_thread(options_.cpus));
     runtime_options.batch_tokens = options_.batch_tokens;
     runtime_options.flash_attention = options_.flash_attention;
-    runtime_options.mmap = options_.mmap;
     runtime_options.draft_head = options_.speculation == Speculation::kMtp;
     PF_TRY(runtime_options.kv_type, parse_kv_type(options_.kv_type));
     // Reading the weights is most of the time; the rest is left for buffers and the first batch.

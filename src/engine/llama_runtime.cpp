@@ -10,15 +10,12 @@
 #include <thread>
 
 #include "base/log.h"
+#include "engine/llama_staging.h"
 
 #ifdef POCKETFLEET_PORTABLE
 #include <ggml-backend.h>
 #include <unistd.h>
 #endif
-
-// Of llama.cpp's staging header, which is not among those that it installs.
-LLAMA_API void llama_set_embeddings_nextn(llama_context* context, bool value, bool masked);
-LLAMA_API float* llama_get_embeddings_nextn_ith(llama_context* context, int32_t row);
 
 namespace pocketfleet {
 
@@ -105,7 +102,8 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   Progress report{&progress};
   model_params.progress_callback = on_progress;
   model_params.progress_callback_user_data = &report;
-  model_params.load_mode = options.mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+  // Most types are laid out anew for the processor, so a mapped file would stay in memory beside them.
+  model_params.load_mode = LLAMA_LOAD_MODE_NONE;
   model_params.load_mtp = options.draft_head;
   std::unique_ptr<LlamaRuntime> runtime(new LlamaRuntime());
   runtime->draft_head_ = options.draft_head;
