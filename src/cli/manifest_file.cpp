@@ -6,7 +6,6 @@
 
 #include "base/files.h"
 #include "crypto/base64.h"
-#include "crypto/digest.h"
 #include "engine/llama_engine.h"
 #include "model/download.h"
 #include "model/gguf.h"
@@ -64,7 +63,7 @@ Result<void> check_stored(const StoredModel& model, const Manifest& manifest) {
 
 Result<void> check_template(const std::string& path, const Manifest& manifest) {
   PF_TRY(const ModelSummary summary, inspect_gguf(path));
-  const std::string digest = summary.chat_template.empty() ? std::string() : to_hex(sha256(summary.chat_template));
+  const std::string digest = template_digest(summary);
   if (digest != manifest.chat_template_sha256)
     return differs(path, "chat template's SHA-256", digest.empty() ? "none" : digest,
                    manifest.chat_template_sha256.empty() ? "none" : manifest.chat_template_sha256);

@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "cli/options.h"
 #include "cli/server_setup.h"
-#include "crypto/digest.h"
 #include "model/gguf.h"
 #include "model/memory_fit.h"
 
@@ -18,11 +17,6 @@ size_t recurrent_layers(const ModelSummary& summary) {
   size_t count = 0;
   for (const LayerState& layer : summary.layers) count += layer.recurrent_numbers > 0 ? 1 : 0;
   return count;
-}
-
-// What tells two chat templates apart.
-std::string template_digest(const ModelSummary& summary) {
-  return summary.chat_template.empty() ? std::string() : to_hex(sha256(summary.chat_template));
 }
 
 Json json_of(const ModelSummary& summary, const MemoryPlan& plan, const std::string& not_servable) {

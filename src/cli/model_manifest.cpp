@@ -12,7 +12,6 @@
 #include "cli/options.h"
 #include "cli/serve_rules.h"
 #include "cli/server_setup.h"
-#include "crypto/digest.h"
 #include "engine/llama_engine.h"
 #include "model/gguf.h"
 
@@ -98,7 +97,7 @@ Result<Manifest> make(const ModelManifestOptions& options) {
     manifest.source = reference.kind == ReferenceKind::kPath ? fs::path(path).filename().string() : options.reference;
   PF_TRY(manifest.files, describe_files(summary));
   manifest.licence = options.licence;
-  if (!summary.chat_template.empty()) manifest.chat_template_sha256 = to_hex(sha256(summary.chat_template));
+  manifest.chat_template_sha256 = template_digest(summary);
   manifest.engine_name = "llama.cpp";
   manifest.engine_from = llama_build();
   manifest.engine_to = options.engine_to.empty() ? manifest.engine_from : options.engine_to;

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "model/gguf_meta.h"
 #include "model/mapped_file.h"
+#include "model/sha256.h"
 
 namespace pocketfleet {
 
@@ -186,6 +187,10 @@ std::string describe(const ModelSummary& summary) {
       parameters >= 1e9 ? fmt::format("{:.1f}B", parameters / 1e9) : fmt::format("{:.0f}M", parameters / 1e6);
   return fmt::format("{} {} {}, {} layers, trained on {} tokens, {}", summary.architecture, size, summary.quantisation,
                      summary.layers.size(), summary.context_tokens, format_bytes(summary.file_bytes));
+}
+
+std::string template_digest(const ModelSummary& summary) {
+  return summary.chat_template.empty() ? std::string() : sha256_of_text(summary.chat_template);
 }
 
 }  // namespace pocketfleet

@@ -65,6 +65,9 @@ Result<void> check_servable(const ModelSummary& summary);
 // "qwen35 0.8B q4_0, 24 layers, trained on 262,144 tokens, 461 MiB"
 std::string describe(const ModelSummary& summary);
 
+// What tells two chat templates apart: SHA-256 as lower-case hex; empty when there is none.
+std::string template_digest(const ModelSummary& summary);
+
 // "461 MiB"; one digit after the point below 10.
 std::string format_bytes(uint64_t bytes);
 
