@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "engine/checkpoint_file.h"
 
 namespace pocketfleet {
 
@@ -83,11 +84,8 @@ std::optional<Tuned> read(const std::string& text, const TunedKey& key) {
 }  // namespace
 
 std::string TunedStore::path(const TunedKey& key) const {
-  // A name that is the same whatever program computes it (FNV-1a); the key itself stands inside the file.
-  uint64_t hash = 14695981039346656037ull;
-  for (const char c : key.model + '\n' + key.device + '\n' + key.engine + '\n' + key.work)
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
-  return fmt::format("{}/{:016x}.json", folder_, hash);
+  // The key itself stands inside the file.
+  return folder_ + "/" + to_hex(hash128(key.model + '\n' + key.device + '\n' + key.engine + '\n' + key.work)) + ".json";
 }
 
 std::optional<Tuned> TunedStore::find(const TunedKey& key) const {
