@@ -22,6 +22,7 @@ struct ProbeSettings {
   std::string kv_type = "f16";
   bool flash_attention = true;
   int streams = 1;  // requests at the same time
+  bool operator==(const ProbeSettings&) const = default;
 };
 
 struct ProbeWork {

@@ -129,12 +129,6 @@ Result<TunedWork> work_named(const std::string& name) {
               "work");
 }
 
-bool Settings::operator==(const Settings& other) const {
-  return model == other.model && probe.cpus == other.probe.cpus && probe.batch_tokens == other.probe.batch_tokens &&
-         probe.kv_type == other.probe.kv_type && probe.flash_attention == other.probe.flash_attention &&
-         probe.streams == other.probe.streams;
-}
-
 bool possible(const Settings& settings) {
   return settings.probe.flash_attention || settings.probe.kv_type.front() == 'f';
 }

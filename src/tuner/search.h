@@ -25,7 +25,7 @@ Result<TunedWork> work_named(const std::string& name);
 struct Settings {
   size_t model = 0;  // which of the files
   ProbeSettings probe;
-  bool operator==(const Settings& other) const;
+  bool operator==(const Settings&) const = default;
 };
 
 // llama.cpp keeps a quantised cache only with flash attention.
