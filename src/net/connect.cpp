@@ -104,10 +104,12 @@ asio::awaitable<Result<std::unique_ptr<Stream>>> connect_tls(std::shared_ptr<Tls
                                                              int64_t timeout_ms) {
   const int64_t begin = SystemClock::instance().now_ms();
   std::string name = host;
-  PF_CO_TRY(Socket socket, co_await connect_socket(std::move(host), port, timeout_ms));
+  PF_CO_TRY(std::unique_ptr<Stream> plain, co_await connect_tcp(std::move(host), port, timeout_ms));
   const int64_t left =
       timeout_ms < 0 ? kNoDeadline : std::max<int64_t>(timeout_ms - (SystemClock::instance().now_ms() - begin), 0);
-  co_return co_await TlsContext::connect(std::move(context), std::move(socket), std::move(name), left);
+  PF_CO_TRY(std::unique_ptr<Stream> stream,
+            co_await TlsContext::connect(std::move(context), std::move(plain), std::move(name), left));
+  co_return Result<std::unique_ptr<Stream>>(std::move(stream));
 }
 
 }  // namespace pocketfleet::net

@@ -327,7 +327,7 @@ class TlsFront {
     }
   }
   static asio::awaitable<void> serve(TestServer& server, std::shared_ptr<TlsContext> context, asio::ip::tcp::socket socket) {
-    auto stream = co_await TlsContext::accept(context, std::move(socket), "tls", 5'000);
+    auto stream = co_await TlsContext::accept(context, make_socket_stream(std::move(socket), "tls"), 5'000);
     if (stream) server.server().serve_stream(std::move(*stream));
   }
 

@@ -1,130 +1,81 @@
+#include "net/tls.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#include <algorithm>
-#include <boost/asio/bind_cancellation_slot.hpp>
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/error.hpp>
-#include <boost/asio/ip/address.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/error.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/use_awaitable.hpp>
-
-#include "net/socket_state.h"
-#include "net/sockets.h"
+#include "base/files.h"
+#include "net/tls_context.h"
 
 namespace pocketfleet::net {
 
 namespace {
 
-namespace ssl = asio::ssl;
-using boost::system::error_code;
-using Socket = asio::generic::stream_protocol::socket;
+constexpr size_t kMostPemBytes = 8u << 20;
 
-class TlsStream final : public Stream {
- public:
-  TlsStream(std::shared_ptr<TlsContext> context, ssl::context& native, Socket socket, std::string peer)
-      : context_(std::move(context)),
-        stream_(std::move(socket), native),
-        peer_(std::move(peer)),
-        deadlines_(std::make_shared<SocketDeadlines>(stream_.get_executor())) {}
+std::string openssl_reason() {
+  const unsigned long code = ERR_peek_error();
+  const char* reason = ERR_reason_error_string(code);
+  ERR_clear_error();
+  return reason != nullptr ? reason : "OpenSSL does not say why";
+}
 
-  ssl::stream<Socket>& native() { return stream_; }
+tl::unexpected<Error> refuse(const std::string& what) {
+  return fail(ErrorCode::kInvalidArgument, what, "tls");
+}
 
-  asio::awaitable<Result<void>> handshake(ssl::stream_base::handshake_type role, int64_t timeout_ms) {
-    error_code ec;
-    deadlines_->start(SocketDeadlines::kRead, timeout_ms);
-    co_await stream_.async_handshake(role, asio::bind_cancellation_slot(deadlines_->slot(SocketDeadlines::kRead),
-                                                                        asio::redirect_error(asio::use_awaitable, ec)));
-    const bool timed_out = deadlines_->finish(SocketDeadlines::kRead);
-    if (!ec) co_return Result<void>();
-    const long verified = SSL_get_verify_result(stream_.native_handle());
-    if (verified != X509_V_OK) {
-      co_return fail(ErrorCode::kProtocol,
-                     "the certificate of " + peer_ + " is not trusted: " + X509_verify_cert_error_string(verified));
-    }
-    if (ec.category() == asio::error::get_ssl_category()) {
-      co_return fail(ErrorCode::kProtocol, "TLS with " + peer_ + " failed: " + ec.message());
-    }
-    co_return socket_error(ec, timed_out, "the TLS handshake with " + peer_);
+// The text itself, or what the file holds.
+Result<std::string> pem_of(const std::string& pem, const std::string& file, const char* what) {
+  if (!pem.empty() || file.empty()) return pem;
+  auto text = read_file(file, kMostPemBytes);
+  if (!text) return refuse("cannot use " + file + " as " + what + ": " + text.error().message);
+  return text;
+}
+
+Result<void> use_certificate(SSL_CTX* context, const TlsOptions& options) {
+  constexpr const char* kChain = "a certificate chain in PEM";
+  constexpr const char* kKey = "the private key in PEM of the certificate";
+  PF_TRY(const std::string chain, pem_of(options.certificate_chain_pem, options.certificate_chain_file, kChain));
+  PF_TRY(const std::string key_pem, pem_of(options.private_key_pem, options.private_key_file, kKey));
+  const auto name = [](const std::string& file) { return file.empty() ? std::string("what was given") : file; };
+
+  ERR_clear_error();
+  const std::unique_ptr<BIO, decltype(&BIO_free)> input(BIO_new_mem_buf(chain.data(), static_cast<int>(chain.size())), BIO_free);
+  const auto next = [&] {
+    return std::unique_ptr<X509, decltype(&X509_free)>(PEM_read_bio_X509(input.get(), nullptr, nullptr, nullptr), X509_free);
+  };
+  auto certificate = next();
+  if (!certificate || SSL_CTX_use_certificate(context, certificate.get()) != 1)
+    return refuse("cannot use " + name(options.certificate_chain_file) + " as " + kChain + ": " + openssl_reason());
+  while (const auto link = next()) {
+    if (SSL_CTX_add1_chain_cert(context, link.get()) != 1)
+      return refuse("cannot use " + name(options.certificate_chain_file) + " as " + kChain + ": " + openssl_reason());
   }
+  ERR_clear_error();  // the end of the text is an error to OpenSSL
 
-  asio::awaitable<Result<size_t>> read_some(char* data, size_t size, int64_t timeout_ms) override {
-    error_code ec;
-    deadlines_->start(SocketDeadlines::kRead, timeout_ms);
-    const size_t count = co_await stream_.async_read_some(
-        asio::buffer(data, size),
-        asio::bind_cancellation_slot(deadlines_->slot(SocketDeadlines::kRead), asio::redirect_error(asio::use_awaitable, ec)));
-    const bool timed_out = deadlines_->finish(SocketDeadlines::kRead);
-    if (!ec) co_return count;
-    if (ec == asio::error::eof) co_return size_t{0};
-    // An end without TLS's own farewell may have been forged; who reads to the end must know.
-    if (ec == ssl::error::stream_truncated) co_return fail(ErrorCode::kConnectionClosed, peer_ + " cut the TLS connection");
-    co_return socket_error(ec, timed_out, "reading from " + peer_);
+  const std::unique_ptr<BIO, decltype(&BIO_free)> key_input(BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())),
+                                                            BIO_free);
+  // Without a callback OpenSSL asks the terminal for the password.
+  const auto no_password = [](char*, int, int, void*) { return -1; };
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(key_input.get(), nullptr, no_password, nullptr), EVP_PKEY_free);
+  if (!key || SSL_CTX_use_PrivateKey(context, key.get()) != 1)
+    return refuse("cannot use " + name(options.private_key_file) + " as " + kKey + ": " + openssl_reason());
+  return {};
+}
+
+// "a, b" as on the wire: a byte of length before each name.
+Result<std::vector<unsigned char>> alpn_wire(const std::vector<std::string>& names) {
+  std::vector<unsigned char> wire;
+  for (const std::string& name : names) {
+    if (name.empty() || name.size() > 255) return refuse("an ALPN name has 1 to 255 bytes");
+    wire.push_back(static_cast<unsigned char>(name.size()));
+    wire.insert(wire.end(), name.begin(), name.end());
   }
-
-  asio::awaitable<Result<void>> write(std::string_view bytes, int64_t stall_ms) override {
-    while (!bytes.empty()) {
-      error_code ec;
-      deadlines_->start(SocketDeadlines::kWrite, stall_ms);
-      const size_t count = co_await stream_.async_write_some(
-          asio::buffer(bytes.data(), bytes.size()),
-          asio::bind_cancellation_slot(deadlines_->slot(SocketDeadlines::kWrite), asio::redirect_error(asio::use_awaitable, ec)));
-      const bool timed_out = deadlines_->finish(SocketDeadlines::kWrite);
-      bytes.remove_prefix(count);
-      if (ec) co_return socket_error(ec, timed_out, "writing to " + peer_);
-    }
-    co_return Result<void>();
-  }
-
-  asio::awaitable<void> shutdown(int64_t timeout_ms) override {
-    // Sends our farewell and waits for the peer's. When the peer is in the middle of sending, its bytes are read and dropped:
-    // closing over unread bytes would reset the connection and destroy the answer that the peer is about to read.
-    const int64_t limit_ms = timeout_ms < 0 ? 1'000 : std::min<int64_t>(timeout_ms, 1'000);
-    error_code ec;
-    deadlines_->start(SocketDeadlines::kRead, limit_ms);
-    co_await stream_.async_shutdown(
-        asio::bind_cancellation_slot(deadlines_->slot(SocketDeadlines::kRead), asio::redirect_error(asio::use_awaitable, ec)));
-    char dropped[4'096];
-    for (int i = 0; i < 1'024 && ec && ec.category() == asio::error::get_ssl_category() && ec != ssl::error::stream_truncated;
-         ++i) {
-      error_code raw;
-      co_await stream_.next_layer().async_read_some(
-          asio::buffer(dropped),
-          asio::bind_cancellation_slot(deadlines_->slot(SocketDeadlines::kRead), asio::redirect_error(asio::use_awaitable, raw)));
-      if (raw) break;
-    }
-    deadlines_->finish(SocketDeadlines::kRead);
-  }
-
-  void cancel_read() override { deadlines_->cancel(SocketDeadlines::kRead); }
-  void close() override {
-    error_code ignored;
-    stream_.lowest_layer().close(ignored);
-    deadlines_->stop();
-  }
-  const std::string& peer() const override { return peer_; }
-  asio::any_io_executor executor() const override { return const_cast<ssl::stream<Socket>&>(stream_).get_executor(); }
-
- private:
-  std::shared_ptr<TlsContext> context_;
-  ssl::stream<Socket> stream_;
-  std::string peer_;
-  std::shared_ptr<SocketDeadlines> deadlines_;
-};
-
-}  // namespace
-
-struct TlsContext::Impl {
-  explicit Impl(ssl::context::method method) : context(method) {}
-  ssl::context context;
-  std::vector<unsigned char> alpn;  // as on the wire: length and name, each
-};
-
-namespace {
+  return wire;
+}
 
 int choose_alpn(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* in, unsigned in_size,
                 void* argument) {
@@ -139,47 +90,44 @@ int choose_alpn(SSL*, const unsigned char** out, unsigned char* out_size, const 
 }
 
 Result<std::unique_ptr<TlsContext::Impl>> make_context(const TlsOptions& options, bool server) {
-  auto impl = std::make_unique<TlsContext::Impl>(server ? ssl::context::tls_server : ssl::context::tls_client);
-  ssl::context& context = impl->context;
-  SSL_CTX* native = context.native_handle();
-  SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
+  auto impl = std::make_unique<TlsContext::Impl>(SSL_CTX_new(server ? TLS_server_method() : TLS_client_method()));
+  SSL_CTX* context = impl->context.get();
+  if (context == nullptr) return fail(ErrorCode::kInternal, "OpenSSL could not make a TLS context");
+  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   // An idle connection gives its buffers back.
-  SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
-  SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  error_code ec;
-  const auto refuse = [&](std::string_view what, const std::string& file) {
-    return fail(ErrorCode::kInvalidArgument, "cannot use " + file + " as " + std::string(what) + ": " + ec.message(), "tls");
-  };
-  if (!options.certificate_chain_file.empty()) {
-    context.use_certificate_chain_file(options.certificate_chain_file, ec);
-    if (ec) return refuse("a certificate chain in PEM", options.certificate_chain_file);
-    context.use_private_key_file(options.private_key_file, ssl::context::pem, ec);
-    if (ec) return refuse("the private key in PEM of the certificate", options.private_key_file);
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  const bool has_certificate = !options.certificate_chain_file.empty() || !options.certificate_chain_pem.empty();
+  if (has_certificate) {
+    PF_CHECK_OK(use_certificate(context, options));
   } else if (server) {
-    return fail(ErrorCode::kInvalidArgument, "a TLS server needs a certificate chain and its key", "tls");
+    return refuse("a TLS server needs a certificate chain and its key");
   }
   if (!options.trusted_file.empty()) {
-    context.load_verify_file(options.trusted_file, ec);
-    if (ec) return refuse("trusted authorities in PEM", options.trusted_file);
-  } else if (!server) {
-    context.set_default_verify_paths(ec);
-    if (ec) return refuse("trusted authorities", "the system's store");
+    if (SSL_CTX_load_verify_locations(context, options.trusted_file.c_str(), nullptr) != 1)
+      return refuse("cannot use " + options.trusted_file + " as trusted authorities in PEM: " + openssl_reason());
+  } else if (!server && SSL_CTX_set_default_verify_paths(context) != 1) {
+    return refuse("cannot use the system's store as trusted authorities: " + openssl_reason());
   }
+  using ClientCertificate = TlsOptions::ClientCertificate;
   if (!server) {
-    context.set_verify_mode(ssl::verify_peer, ec);
-  } else if (options.require_client_certificate) {
-    context.set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert, ec);
+    SSL_CTX_set_verify(context, options.verify_server ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
+  } else if (options.client_certificate != ClientCertificate::kNone) {
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    // A resumed session would not show its certificate again.
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_num_tickets(context, 0);
+    SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+    if (options.client_certificate == ClientCertificate::kAny)
+      SSL_CTX_set_cert_verify_callback(
+          context, [](X509_STORE_CTX*, void*) { return 1; }, nullptr);
   }
-  for (const std::string& name : options.alpn) {
-    if (name.empty() || name.size() > 255) return fail(ErrorCode::kInvalidArgument, "an ALPN name has 1 to 255 bytes", "tls");
-    impl->alpn.push_back(static_cast<unsigned char>(name.size()));
-    impl->alpn.insert(impl->alpn.end(), name.begin(), name.end());
-  }
+  PF_TRY(impl->alpn, alpn_wire(options.alpn));
   if (!impl->alpn.empty()) {
     if (server) {
-      SSL_CTX_set_alpn_select_cb(native, choose_alpn, &impl->alpn);
+      SSL_CTX_set_alpn_select_cb(context, choose_alpn, &impl->alpn);
     } else {
-      SSL_CTX_set_alpn_protos(native, impl->alpn.data(), static_cast<unsigned>(impl->alpn.size()));
+      SSL_CTX_set_alpn_protos(context, impl->alpn.data(), static_cast<unsigned>(impl->alpn.size()));
     }
   }
   return impl;
@@ -190,6 +138,10 @@ Result<std::unique_ptr<TlsContext::Impl>> make_context(const TlsOptions& options
 TlsContext::TlsContext(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TlsContext::~TlsContext() = default;
 
+SSL_CTX* TlsContext::native() const {
+  return impl_->context.get();
+}
+
 Result<std::shared_ptr<TlsContext>> TlsContext::server(const TlsOptions& options) {
   PF_TRY(auto impl, make_context(options, true));
   return std::make_shared<TlsContext>(std::move(impl));
@@ -198,32 +150,6 @@ Result<std::shared_ptr<TlsContext>> TlsContext::server(const TlsOptions& options
 Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsOptions& options) {
   PF_TRY(auto impl, make_context(options, false));
   return std::make_shared<TlsContext>(std::move(impl));
-}
-
-asio::awaitable<Result<std::unique_ptr<Stream>>> TlsContext::accept(std::shared_ptr<TlsContext> context, Socket socket,
-                                                                    std::string peer, int64_t timeout_ms) {
-  ssl::context& native = context->impl_->context;
-  auto stream = std::make_unique<TlsStream>(std::move(context), native, std::move(socket), std::move(peer));
-  PF_CO_CHECK_OK(co_await stream->handshake(ssl::stream_base::server, timeout_ms));
-  co_return Result<std::unique_ptr<Stream>>(std::move(stream));
-}
-
-asio::awaitable<Result<std::unique_ptr<Stream>>> TlsContext::connect(std::shared_ptr<TlsContext> context, Socket socket,
-                                                                     std::string server_name, int64_t timeout_ms) {
-  ssl::context& native = context->impl_->context;
-  auto stream = std::make_unique<TlsStream>(std::move(context), native, std::move(socket), server_name);
-  SSL* handle = stream->native().native_handle();
-  error_code not_address;
-  asio::ip::make_address(server_name, not_address);
-  if (not_address) {
-    SSL_set_tlsext_host_name(handle, server_name.c_str());
-    SSL_set1_host(handle, server_name.c_str());
-  } else {
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(handle), server_name.c_str());
-  }
-  SSL_set_hostflags(handle, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-  PF_CO_CHECK_OK(co_await stream->handshake(ssl::stream_base::client, timeout_ms));
-  co_return Result<std::unique_ptr<Stream>>(std::move(stream));
 }
 
 }  // namespace pocketfleet::net
