@@ -2,6 +2,8 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
+
 namespace pocketfleet {
 
 std::string to_base64(std::string_view bytes) {
@@ -23,6 +25,23 @@ std::optional<std::string> from_base64(std::string_view text) {
   out.resize(static_cast<size_t>(length) - (text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0));
   if (to_base64(out) != text) return std::nullopt;
   return out;
+}
+
+std::string to_base64url(std::string_view bytes) {
+  std::string out = to_base64(bytes);
+  out.resize(std::min(out.find('='), out.size()));
+  std::replace(out.begin(), out.end(), '+', '-');
+  std::replace(out.begin(), out.end(), '/', '_');
+  return out;
+}
+
+std::optional<std::string> from_base64url(std::string_view text) {
+  if (text.find_first_of("+/=") != std::string_view::npos) return std::nullopt;
+  std::string padded(text);
+  std::replace(padded.begin(), padded.end(), '-', '+');
+  std::replace(padded.begin(), padded.end(), '_', '/');
+  padded.append((4 - padded.size() % 4) % 4, '=');
+  return from_base64(padded);
 }
 
 }  // namespace pocketfleet

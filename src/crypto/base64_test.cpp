@@ -29,5 +29,27 @@ TEST(Base64, WhatIsNoBase64IsRefused) {
     EXPECT_FALSE(from_base64(text)) << text;
 }
 
+TEST(Base64Url, HasTheLettersOfUrlsAndNoPadding) {
+  EXPECT_EQ(to_base64url(""), "");
+  EXPECT_EQ(to_base64url("f"), "Zg");
+  EXPECT_EQ(to_base64url("fo"), "Zm8");
+  EXPECT_EQ(to_base64url("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(to_base64url(std::string_view("\xff\xfe\x00", 3)), "__4A");
+  EXPECT_EQ(to_base64url("\xfb\xef"), "--8");
+}
+
+TEST(Base64Url, WhatWasEncodedComesBack) {
+  std::string bytes;
+  for (int length = 0; length < 300; ++length) {
+    EXPECT_EQ(from_base64url(to_base64url(bytes)), bytes);
+    bytes += static_cast<char>(length * 11);
+  }
+}
+
+TEST(Base64Url, WhatIsNoBase64UrlIsRefused) {
+  for (const char* text : {"Z", "Zg==", "Zh", "Zm9", "Z g", "Zg\n", "=", "//4A", "++8", "Zm9vY", " Zg", "Zg ", "Zm9v==="})
+    EXPECT_FALSE(from_base64url(text)) << text;
+}
+
 }  // namespace
 }  // namespace pocketfleet

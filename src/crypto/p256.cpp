@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "crypto/openssl.h"
 
 namespace pocketfleet {
 
@@ -20,27 +21,6 @@ namespace {
 constexpr size_t kCompressedBytes = 33;
 constexpr size_t kNumberBytes = 32;
 constexpr size_t kMostPemBytes = 64u << 10;
-
-template <auto kFree>
-struct Freed {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-template <typename T, auto kFree>
-using Owned = std::unique_ptr<T, Freed<kFree>>;
-
-const unsigned char* bytes_of(std::string_view text) {
-  return reinterpret_cast<const unsigned char*>(text.data());
-}
-unsigned char* bytes_of(std::string& text) {
-  return reinterpret_cast<unsigned char*>(text.data());
-}
-
-tl::unexpected<Error> broken(const char* what) {
-  return fail(ErrorCode::kInternal, fmt::format("OpenSSL could not {}", what));
-}
 
 bool is_p256(const EVP_PKEY* key) {
   char group[32] = "";

@@ -20,6 +20,8 @@ class P256PublicKey {
   std::string compressed() const;
   // False for anything that is not a signature of these bytes by this key.
   bool verify(std::string_view bytes, std::string_view signature) const;
+  // Borrowed, for what OpenSSL does with keys elsewhere: lives as long as this object or a copy of it.
+  evp_pkey_st* native() const { return key_.get(); }
 
  private:
   friend class P256PrivateKey;
@@ -36,6 +38,8 @@ class P256PrivateKey {
   P256PublicKey public_key() const { return P256PublicKey(key_); }
   // 64 bytes.
   Result<std::string> sign(std::string_view bytes) const;
+  // Borrowed, as above.
+  evp_pkey_st* native() const { return key_.get(); }
 
  private:
   explicit P256PrivateKey(std::shared_ptr<evp_pkey_st> key) : key_(std::move(key)) {}
