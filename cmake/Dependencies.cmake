@@ -24,6 +24,23 @@ add_library(pf_xxhash INTERFACE)
 target_include_directories(pf_xxhash INTERFACE ${POCKETFLEET_XXHASH_INCLUDE})
 target_link_libraries(pf_xxhash INTERFACE ${POCKETFLEET_XXHASH})
 
+find_path(POCKETFLEET_NGHTTP2_INCLUDE nghttp2/nghttp2.h REQUIRED)
+find_library(POCKETFLEET_NGHTTP2 nghttp2 REQUIRED)
+add_library(pf_nghttp2 INTERFACE)
+target_include_directories(pf_nghttp2 INTERFACE ${POCKETFLEET_NGHTTP2_INCLUDE})
+target_link_libraries(pf_nghttp2 INTERFACE ${POCKETFLEET_NGHTTP2})
+
+# QUIC is left out where one of these is missing, as in builds that carry no GnuTLS.
+find_path(POCKETFLEET_NGTCP2_INCLUDE ngtcp2/ngtcp2_crypto_gnutls.h)
+find_library(POCKETFLEET_NGTCP2 ngtcp2)
+find_library(POCKETFLEET_NGTCP2_CRYPTO ngtcp2_crypto_gnutls)
+find_library(POCKETFLEET_GNUTLS gnutls)
+if(POCKETFLEET_NGTCP2_INCLUDE AND POCKETFLEET_NGTCP2 AND POCKETFLEET_NGTCP2_CRYPTO AND POCKETFLEET_GNUTLS)
+  add_library(pf_ngtcp2 INTERFACE)
+  target_include_directories(pf_ngtcp2 INTERFACE ${POCKETFLEET_NGTCP2_INCLUDE})
+  target_link_libraries(pf_ngtcp2 INTERFACE ${POCKETFLEET_NGTCP2_CRYPTO} ${POCKETFLEET_NGTCP2} ${POCKETFLEET_GNUTLS})
+endif()
+
 if(POCKETFLEET_TESTS)
   find_package(GTest REQUIRED)
 endif()

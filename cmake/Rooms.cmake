@@ -1,9 +1,13 @@
 # A room is a folder under src/ with one purpose. pocketfleet_room() makes a static library of its sources
-# and one test program of its *_test.cpp files. USES names the rooms below it; LIBS names foreign libraries.
+# and one test program of its *_test.cpp files. USES names the rooms below it; LIBS names foreign libraries;
+# WITHOUT is a regular expression of sources that are left out.
 
 function(pocketfleet_room name)
-  cmake_parse_arguments(ROOM "" "" "USES;LIBS;TEST_USES;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "WITHOUT" "USES;LIBS;TEST_USES;TEST_LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(ROOM_WITHOUT)
+    list(FILTER sources EXCLUDE REGEX "${ROOM_WITHOUT}")
+  endif()
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")

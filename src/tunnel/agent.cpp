@@ -1,0 +1,257 @@
+#include "tunnel/agent.h"
+
+#include <sys/stat.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <random>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "crypto/certificate.h"
+#include "net/sockets.h"
+#include "tunnel/agent_impl.h"
+#include "tunnel/h2_link.h"
+#include "tunnel/identity.h"
+
+namespace pocketfleet::tunnel {
+
+namespace {
+
+constexpr int64_t kIntroductionMs = 30'000;
+
+int64_t unix_ms() {
+  return SystemClock::instance().unix_ms();
+}
+
+Result<void> make_private_folder(const std::string& path) {
+  std::error_code ec;
+  std::filesystem::create_directories(path, ec);
+  if (ec) return fail(ErrorCode::kIo, "cannot make the folder " + path + ": " + ec.message(), "state");
+  ::chmod(path.c_str(), 0700);
+  return {};
+}
+
+}  // namespace
+
+uint32_t random_number() {
+  static thread_local std::mt19937 generator{std::random_device{}()};
+  return static_cast<uint32_t>(generator());
+}
+
+std::string_view state_name(TunnelState state) {
+  switch (state) {
+    case TunnelState::kConnecting:
+      return "connecting";
+    case TunnelState::kReady:
+      return "ready";
+    case TunnelState::kFailing:
+      return "failing";
+  }
+  return "failing";
+}
+
+Result<RelayAddress> parse_relay_address(std::string_view text) {
+  RelayAddress out;
+  const auto refuse = [&] {
+    return fail(ErrorCode::kInvalidArgument, "\"" + std::string(text) + "\" is no relay: give HOST or HOST:PORT", "relay");
+  };
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const size_t end = text.find(']');
+    if (end == std::string_view::npos) return refuse();
+    out.host = text.substr(1, end - 1);
+    if (end + 1 < text.size()) {
+      if (text[end + 1] != ':') return refuse();
+      port = text.substr(end + 2);
+      if (port.empty()) return refuse();
+    }
+  } else {
+    const size_t colon = text.find(':');
+    out.host = text.substr(0, colon);
+    if (colon != std::string_view::npos) {
+      port = text.substr(colon + 1);
+      if (port.empty()) return refuse();
+    }
+  }
+  if (out.host.empty()) return refuse();
+  if (!port.empty()) {
+    const auto [end, ec] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+    if (ec != std::errc() || end != port.data() + port.size() || out.port == 0) return refuse();
+  }
+  return out;
+}
+
+Tunnel::Tunnel(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tunnel::~Tunnel() = default;
+
+Result<std::shared_ptr<Tunnel>> Tunnel::make(TunnelOptions options) {
+  if (options.relays.empty()) return fail(ErrorCode::kInvalidArgument, "a tunnel needs a relay", "relay");
+  if (!is_dns_name(options.suffix))
+    return fail(ErrorCode::kInvalidArgument, "\"" + options.suffix + "\" is no domain that an address could end with", "suffix");
+  PF_CHECK_OK(make_private_folder(options.state_folder));
+  PF_TRY(P256PrivateKey identity, load_or_make_key(options.state_folder + "/identity.key"));
+  CertificateStore store(options.state_folder);
+  auto impl = std::make_shared<Impl>(std::move(options), std::move(identity), std::move(store));
+  impl->domain = client_id(impl->identity.public_key()) + "." + impl->options.suffix;
+  impl->status.url = "https://" + impl->domain;
+  PF_TRY(impl->agent_chain, make_agent_certificate(impl->identity, impl->options.extension));
+  PF_TRY(impl->agent_key, impl->identity.to_pem());
+  net::TlsOptions tls;
+  tls.certificate_chain_pem = impl->agent_chain;
+  tls.private_key_pem = impl->agent_key;
+  tls.trusted_file = impl->options.relay_ca_file;
+  PF_TRY(impl->relay_tls, net::TlsContext::client(tls));
+  PF_CHECK_OK(impl->load_certificate());
+  return std::shared_ptr<Tunnel>(new Tunnel(std::move(impl)));
+}
+
+const std::string& Tunnel::domain() const {
+  return impl_->domain;
+}
+
+void Tunnel::start(const asio::any_io_executor& executor, std::function<void(const TunnelStatus&)> on_change) {
+  impl_->executor = executor;
+  impl_->on_change = std::move(on_change);
+  impl_->stop_signal = std::make_shared<net::Signal>(executor);
+  for (const RelayAddress& relay : impl_->options.relays) {
+    for (size_t i = 0; i < impl_->options.links_per_relay; ++i) {
+      asio::co_spawn(
+          executor, [self = impl_, relay]() -> asio::awaitable<void> { co_await self->keep_link(relay); }, asio::detached);
+    }
+  }
+  asio::co_spawn(
+      executor, [self = impl_]() -> asio::awaitable<void> { co_await self->keep_certificate(); }, asio::detached);
+}
+
+void Tunnel::stop() {
+  Impl& self = *impl_;
+  self.stopped = true;
+  if (self.stop_signal) self.stop_signal->raise();
+  for (const auto& signal : self.waiting_for_certificate) signal->raise();
+  for (const auto& link : self.links) link->close();
+}
+
+TunnelStatus Tunnel::status() const {
+  const std::lock_guard lock(impl_->status_mutex);
+  return impl_->status;
+}
+
+void Tunnel::Impl::change(const std::function<void(TunnelStatus&)>& what) {
+  TunnelStatus now;
+  {
+    const std::lock_guard lock(status_mutex);
+    what(status);
+    now = status;
+  }
+  if (on_change) on_change(now);
+}
+
+void Tunnel::Impl::failed(const Error& error, int64_t next_try_in_ms) {
+  log_warn("tunnel_failed", {{"reason", error.message}, {"next_try_s", static_cast<double>(next_try_in_ms) / 1000.0}});
+  change([&](TunnelStatus& now) {
+    now.last_error = error.message;
+    now.next_try_ms = unix_ms() + next_try_in_ms;
+    if (now.links == 0) now.state = TunnelState::kFailing;
+  });
+}
+
+void Tunnel::Impl::count_links(const std::string& carrier) {
+  change([&](TunnelStatus& now) {
+    const bool more = links.size() > now.links;
+    now.links = links.size();
+    if (more) {
+      now.state = TunnelState::kReady;
+      now.carrier = carrier;
+      now.last_error.clear();
+      now.next_try_ms = 0;
+    } else if (now.links == 0 && now.state == TunnelState::kReady) {
+      now.state = TunnelState::kConnecting;
+    }
+  });
+}
+
+asio::awaitable<void> Tunnel::Impl::pause(int64_t ms) {
+  asio::steady_timer timer(executor, std::chrono::milliseconds(ms));
+  boost::system::error_code ignored;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+AgentLink::Introduction Tunnel::Impl::introduction(const AgentLink& link, std::string key_auth) const {
+  AgentLink::Introduction out;
+  out.domain = domain;
+  out.key_auth = std::move(key_auth);
+  out.prove = [self = shared_from_this(), binding = link.facts().binding](bool bound) -> Result<std::string> {
+    if (bound) return prove_binding(self->identity, self->domain, binding);
+    if (self->options.accept_legacy) return prove_domain(self->identity, self->domain);
+    return fail(ErrorCode::kPermissionDenied,
+                "the relay asks for a proof that it could use elsewhere; allow that with --accept legacy");
+  };
+  return out;
+}
+
+asio::awaitable<Result<std::shared_ptr<AgentLink>>> Tunnel::Impl::dial(RelayAddress relay) {
+  PF_CO_TRY(auto plain, co_await net::connect_tcp(relay.host, relay.port, options.connect_timeout_ms));
+  PF_CO_TRY(auto tls, co_await net::TlsContext::connect(relay_tls, std::move(plain), relay.host, options.connect_timeout_ms));
+  H2Options h2;
+  h2.keep_alive_ms = options.keep_alive_ms;
+  h2.idle_timeout_ms = options.link_idle_ms;
+  co_return make_h2_agent_link(std::move(tls), h2);
+}
+
+asio::awaitable<Error> Tunnel::Impl::serve(std::shared_ptr<AgentLink> link, std::shared_ptr<net::TlsContext> challenge) {
+  for (;;) {
+    auto next = co_await link->accept();
+    if (!next) co_return next.error();
+    const bool is_challenge = next->kind == StreamKind::kChallenge;
+    const auto tls = is_challenge ? challenge : user_tls;
+    // Whoever comes for something that is not there is reset by letting go of the stream.
+    if (!tls || users >= options.most_users) continue;
+    auto work = is_challenge ? serve_challenge(std::move(next->stream), tls) : serve_user(std::move(next->stream), tls);
+    asio::co_spawn(executor, std::move(work), asio::detached);
+  }
+}
+
+asio::awaitable<void> Tunnel::Impl::keep_link(RelayAddress relay) {
+  Pace pace(options.pace);
+  while (!stopped) {
+    if (!user_tls) {
+      const auto signal = std::make_shared<net::Signal>(executor);
+      waiting_for_certificate.push_back(signal);
+      co_await signal->wait(-1);
+      std::erase(waiting_for_certificate, signal);
+      continue;
+    }
+    Error error;
+    auto link = co_await dial(relay);
+    if (!link) {
+      error = link.error();
+    } else {
+      const auto introduced = co_await (*link)->introduce(introduction(**link, {}), kIntroductionMs);
+      if (introduced) {
+        pace.reset();
+        links.insert(*link);
+        count_links((*link)->facts().carrier);
+        log_info("tunnel_link_up", {{"relay", (*link)->facts().peer}, {"carrier", (*link)->facts().carrier}});
+        error = co_await serve(*link, nullptr);
+        links.erase(*link);
+        count_links({});
+      } else {
+        error = introduced.error();
+      }
+      (*link)->close();
+    }
+    if (stopped) break;
+    const int64_t wait_ms = pace.next_ms(random_number());
+    failed(error, wait_ms);
+    co_await pause(wait_ms);
+  }
+}
+
+}  // namespace pocketfleet::tunnel
