@@ -82,6 +82,74 @@ void add_serve(CLI::App& app, ServeOptions& options) {
       "    -d '{\"profile\":\"scam-guard\",\"input\":\"You have won! Call 0900 now\"}'\n");
 }
 
+void add_relay(CLI::App& app, RelayCommandOptions& options) {
+  CLI::App* relay = app.add_subcommand("relay", "pass TLS connections on to machines behind NAT, by server name and unopened");
+  relay->add_option("--host", options.host, "address to listen on")->capture_default_str();
+  relay->add_option("--public-port", options.public_port, "where users come; 0 takes a free one")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
+  relay->add_option("--agent-port", options.agent_port, "where agents dial in")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
+  relay->add_option("--admin", options.admin, "HOST:PORT for /metrics and /health; off: none")->capture_default_str();
+  relay->add_option("--suffix", options.suffixes, "domain that addresses may end with; may be given several times");
+  relay->add_option("--suffix-file", options.suffix_file, "the same from a file, one a line; read again on SIGHUP");
+  relay->add_option("--certificate", options.certificate, "chain (PEM) that agents see; read again on SIGHUP")->required();
+  relay->add_option("--key", options.key, "its private key (PEM)")->required();
+  relay
+      ->add_option("--accept", options.accept,
+                   "bound: agents whose proof holds for one connection only; legacy: also those of the public network")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bound", "legacy"}));
+  relay->add_option("--workers", options.workers, "threads; default: one a core")->check(CLI::Range(1, 1024));
+  relay->add_option("--drain", options.drain_s, "seconds that users have to end after SIGTERM")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86'400));
+  relay->add_option("--most-per-source", options.most_per_source, "connections at once of one address; 0: no limit")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10'000'000));
+  relay->add_option("--new-per-source", options.new_per_source_s, "new connections of one address a second; 0: no limit")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  relay
+      ->add_option("--most-users", options.most_users, "connections at once in all; default: what the limit of open files allows")
+      ->check(CLI::Range(1, 10'000'000));
+  relay->add_flag("--log-json", options.json_logs, "log lines as JSON");
+  relay->add_flag("--quiet", options.quiet, "log warnings and errors only");
+  relay->footer(
+      "Example:\n  pocketfleet relay --suffix fleet.example --certificate relay.pem --key relay.key\n"
+      "  kill -HUP PID     takes a new certificate and new suffixes\n  kill -TERM PID    lets users end, then goes\n");
+}
+
+void add_tunnel(CLI::App& app, TunnelCommandOptions& options) {
+  CLI::App* tunnel = app.add_subcommand("tunnel", "give a local server a public HTTPS address through a relay");
+  tunnel->add_option("--to", options.to, "the local server: HOST:PORT or unix:/path")->capture_default_str();
+  tunnel->add_option("--relay", options.relays, "HOST or HOST:PORT of a relay; may be given several times")->required();
+  tunnel->add_option("--suffix", options.suffix, "domain that the address ends with, as the relay has it")->required();
+  tunnel->add_option("--state", options.state,
+                     "folder of the key, which is the address, and of the certificate; default: the user's");
+  tunnel->add_option("--relay-ca", options.relay_ca, "authorities (PEM) that relays are checked against; default: the system's");
+  tunnel
+      ->add_option("--accept", options.accept,
+                   "bound: relays that bind the proof to the connection; legacy: also those of the public network")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bound", "legacy"}));
+  tunnel->add_option("--links", options.links, "connections to each relay")->capture_default_str()->check(CLI::Range(1, 16));
+  tunnel->add_option("--certificate", options.certificate, "chain (PEM) for the address, instead of ordering one");
+  tunnel->add_option("--key", options.key, "its private key (PEM)");
+  tunnel->add_flag("--self-signed", options.self_signed, "sign it here; clients must be told to trust it");
+  tunnel->add_option("--acme-directory", options.acme_directory, "the certificate authority")->capture_default_str();
+  tunnel->add_option("--acme-ca", options.acme_ca, "authorities (PEM) for that one's own certificate; default: the system's");
+  tunnel->add_option("--acme-contact", options.acme_contact, "e-mail address that the authority may write to");
+  tunnel->add_flag("--agree-terms", options.agree, "you agree to the certificate authority's terms of service");
+  tunnel->add_flag("--json", options.json, "each change of the status as a line of JSON");
+  tunnel->add_flag("--log-json", options.json_logs, "log lines as JSON");
+  tunnel->add_flag("--quiet", options.quiet, "log warnings and errors only");
+  tunnel->footer(
+      "Example:\n  pocketfleet serve model.gguf --port 8080 --api-key-file keys.txt &\n"
+      "  pocketfleet tunnel --to 127.0.0.1:8080 --relay relay.fleet.example --suffix fleet.example --agree-terms\n");
+}
+
 void add_classify(CLI::App& app, ClassifyOptions& options) {
   CLI::App* classify = app.add_subcommand("classify", "label every line of a JSONL file over HTTP");
   classify->add_option("file", options.file, "JSONL file; - reads standard input")->required();
@@ -321,6 +389,10 @@ int main(int argc, char** argv) {
   add_tune(app, tune);
   EstimateOptions estimate;
   add_estimate(app, estimate);
+  RelayCommandOptions relay;
+  add_relay(app, relay);
+  TunnelCommandOptions tunnel;
+  add_tunnel(app, tunnel);
 
   try {
     app.parse(argc, argv);
@@ -332,6 +404,8 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("key")) return run_key(key);
   if (app.got_subcommand("tune")) return run_tune(tune);
   if (app.got_subcommand("estimate")) return run_estimate(estimate);
+  if (app.got_subcommand("relay")) return run_relay(relay);
+  if (app.got_subcommand("tunnel")) return run_tunnel(tunnel);
   if (app.got_subcommand("model")) {
     const CLI::App* model = app.get_subcommand("model");
     if (model->got_subcommand("pull")) return run_model_pull(pull);

@@ -155,6 +155,48 @@ struct EstimateOptions {
   bool json = false;
 };
 
+struct RelayCommandOptions {
+  std::string host = "0.0.0.0";
+  int public_port = 443;
+  int agent_port = 4433;
+  std::string admin = "127.0.0.1:9443";  // "off": none
+  std::vector<std::string> suffixes;
+  std::string suffix_file;  // one a line; read again on SIGHUP
+  std::string certificate;
+  std::string key;
+  std::string accept = "bound";
+  int workers = 0;
+  int drain_s = 30;
+  int most_per_source = 256;
+  double new_per_source_s = 50;
+  int most_users = 0;
+  bool json_logs = false;
+  bool quiet = false;
+};
+
+struct TunnelCommandOptions {
+  std::string to = "127.0.0.1:8080";
+  std::vector<std::string> relays;
+  std::string suffix;
+  std::string state;  // empty: a folder of this user's
+  std::string relay_ca;
+  std::string accept = "bound";
+  std::string carrier = "auto";
+  int links = 2;
+  std::string certificate;
+  std::string key;
+  bool self_signed = false;
+  std::string acme_directory = "https://acme-v02.api.letsencrypt.org/directory";
+  std::string acme_ca;
+  std::string acme_contact;
+  bool agree = false;
+  bool json = false;
+  bool json_logs = false;
+  bool quiet = false;
+};
+
+int run_relay(const RelayCommandOptions& options);
+int run_tunnel(const TunnelCommandOptions& options);
 int run_serve(const ServeOptions& options);
 int run_classify(const ClassifyOptions& options);
 int run_key(const KeyOptions& options);

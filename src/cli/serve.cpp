@@ -1,6 +1,3 @@
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -92,14 +89,6 @@ Result<std::string> listen(const ServeOptions& options, net::HttpServer& server)
   }
   PF_TRY(const uint16_t port, server.listen_tcp(options.host, static_cast<uint16_t>(options.port)));
   return url_of(options.host, port);
-}
-
-// A connection is a file, and many systems allow a process 1,024 until it asks for what it may have.
-void raise_file_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 Result<void> start(const ServeOptions& options, Service& service) {

@@ -1,5 +1,7 @@
 #include "cli/server_setup.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -139,6 +141,13 @@ Result<void> wait_until_ready(const Engine& engine) {
   while (engine.status().state == EngineState::kLoading) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   if (const EngineStatus status = engine.status(); status.state != EngineState::kReady) return fail(status.error);
   return {};
+}
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int fail_command(const char* command, const Error& error) {

@@ -30,6 +30,9 @@ Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options);
 // Blocks until the model is loaded, or could not be.
 Result<void> wait_until_ready(const Engine& engine);
 
+// A connection is a file, and many systems allow a process 1,024 until it asks for what it may have.
+void raise_file_limit();
+
 // Prints the error for people and returns the exit code, 2.
 int fail_command(const char* command, const Error& error);
 
