@@ -1,0 +1,98 @@
+// An address behind a relay, from end to end: real TLS clients, a real certificate authority.
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { X509Certificate } from 'node:crypto';
+import { after, before, describe, test } from 'node:test';
+import { Relay, Tunnel, connectTls, request, sha256, startPebble, startTarget, suffix } from './rig.mjs';
+
+describe('a tunnel with a certificate of its own', () => {
+  let relay, tunnel, target;
+
+  before(async () => {
+    target = await startTarget(async (call, answer) => {
+      const pieces = [];
+      for await (const piece of call) pieces.push(piece);
+      answer.setHeader('x-digest', sha256(Buffer.concat(pieces)));
+      answer.end(`${call.method} ${call.url} ${Buffer.concat(pieces).length}`);
+    });
+    relay = await Relay.start();
+    tunnel = Tunnel.start({ relay, to: target.address });
+    await tunnel.ready();
+  });
+  after(async () => {
+    await tunnel?.stop();
+    await relay?.stop();
+    await target?.stop();
+  });
+
+  test('answers a request at its address', async () => {
+    assert.match(tunnel.host, new RegExp(`^[0-9a-f]{16}\\.${suffix}$`));
+    const answer = await request(relay, tunnel.host, { path: '/v1/models', ca: tunnel.trusted() });
+    assert.equal(answer.status, 200);
+    assert.equal(answer.body.toString(), 'GET /v1/models 0');
+  });
+
+  test('carries a body of 8 MiB unchanged', async () => {
+    const body = randomBytes(8 << 20);
+    const answer = await request(relay, tunnel.host, { method: 'POST', body: Readable.from([body]), ca: tunnel.trusted() });
+    assert.equal(answer.headers['x-digest'], sha256(body));
+  });
+
+  test('keeps 200 connections at once', async () => {
+    const answers = await Promise.all(Array.from({ length: 200 }, (_, i) => request(relay, tunnel.host, { path: `/${i}`, ca: tunnel.trusted() })));
+    answers.forEach((answer, i) => assert.equal(answer.body.toString(), `GET /${i} 0`));
+  });
+
+  test('the relay counts what it carried, and logs no contents', async () => {
+    assert.ok(await relay.metric('pocketfleet_relay_users_total', 'outcome="carried"') >= 202);
+    assert.ok(await relay.metric('pocketfleet_relay_bytes_total', 'from_users') > 8 << 20);
+    assert.equal((await relay.health()).links, 2);
+    assert.ok(!relay.log.includes('/v1/models'));
+  });
+
+  test('an address that nobody has is refused with a TLS alert', async () => {
+    await assert.rejects(connectTls(relay, `0123456789abcdef.${suffix}`), /unrecognized name/);
+    assert.ok(await relay.metric('pocketfleet_relay_users_total', 'outcome="unknown name"') >= 1);
+  });
+
+  test('a local server that is away is a 503 for the client', async () => {
+    const lonely = Tunnel.start({ relay, to: '127.0.0.1:1' });
+    await lonely.ready();
+    const answer = await request(relay, lonely.host, { ca: lonely.trusted() });
+    assert.equal(answer.status, 503);
+    assert.equal(answer.headers['retry-after'], '5');
+    assert.equal(JSON.parse(answer.body).error.code, 'unavailable');
+    const { host } = lonely;
+    await lonely.stop();
+    await assert.rejects(connectTls(relay, host), /internal error/);
+    assert.ok(await relay.metric('pocketfleet_relay_users_total', 'outcome="agent away"') >= 1);
+  });
+});
+
+describe('a tunnel with a certificate authority', () => {
+  test('orders a certificate through the relay, keeps it over a restart, and its key never leaves', async () => {
+    const target = await startTarget((call, answer) => answer.end('here'));
+    const relay = await Relay.start();
+    const authority = await startPebble({ relayPort: relay.publicPort });
+    const args = ['--acme-directory', authority.directory, '--acme-ca', authority.ca, '--agree-terms'];
+    const first = Tunnel.start({ relay, to: target.address, args });
+    await first.ready({ within_ms: 60_000 });
+    const answer = await request(relay, first.host, { ca: authority.rootPem });
+    assert.equal(answer.body.toString(), 'here');
+    const chain = readFileSync(join(first.state, `${first.host}.pem`), 'utf8');
+    assert.equal(new X509Certificate(chain).subjectAltName, `DNS:${first.host}`);
+    await first.stop();
+
+    await authority.stop();
+    const again = Tunnel.start({ relay, to: target.address, state: first.state, args });
+    await again.ready();
+    assert.equal(again.host, first.host);
+    assert.equal((await request(relay, again.host, { ca: authority.rootPem })).body.toString(), 'here');
+    await again.stop();
+    await relay.stop();
+    await target.stop();
+  });
+});
