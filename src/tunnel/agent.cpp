@@ -10,6 +10,7 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <random>
 
 #include "base/clock.h"
@@ -19,12 +20,14 @@
 #include "tunnel/agent_impl.h"
 #include "tunnel/h2_link.h"
 #include "tunnel/identity.h"
+#include "tunnel/quic_link.h"
 
 namespace pocketfleet::tunnel {
 
 namespace {
 
 constexpr int64_t kIntroductionMs = 30'000;
+constexpr int64_t kLookMs = 200;  // whether a link has lost its last user
 
 int64_t unix_ms() {
   return SystemClock::instance().unix_ms();
@@ -196,13 +199,39 @@ AgentLink::Introduction Tunnel::Impl::introduction(const AgentLink& link, std::s
   return out;
 }
 
-asio::awaitable<Result<std::shared_ptr<AgentLink>>> Tunnel::Impl::dial(RelayAddress relay) {
+asio::awaitable<Result<std::shared_ptr<AgentLink>>> Tunnel::Impl::dial_h2(RelayAddress relay) {
   PF_CO_TRY(auto plain, co_await net::connect_tcp(relay.host, relay.port, options.connect_timeout_ms));
   PF_CO_TRY(auto tls, co_await net::TlsContext::connect(relay_tls, std::move(plain), relay.host, options.connect_timeout_ms));
   H2Options h2;
   h2.keep_alive_ms = options.keep_alive_ms;
   h2.idle_timeout_ms = options.link_idle_ms;
   co_return make_h2_agent_link(std::move(tls), h2);
+}
+
+asio::awaitable<Result<std::shared_ptr<AgentLink>>> Tunnel::Impl::dial_quic(RelayAddress relay) {
+  QuicDialOptions quic;
+  quic.certificate_chain_pem = agent_chain;
+  quic.private_key_pem = agent_key;
+  quic.trusted_file = options.relay_ca_file;
+  quic.keep_alive_ms = options.keep_alive_ms;
+  quic.idle_timeout_ms = options.link_idle_ms;
+  const int64_t timeout_ms = options.carrier == "quic" ? options.connect_timeout_ms : options.quic_timeout_ms;
+  auto link = co_await tunnel::dial_quic(relay.host, relay.port, relay.host, quic, timeout_ms);
+  const bool old = !link && link.error().code == ErrorCode::kUnsupportedParameter;
+  if (old && options.accept_legacy) {
+    quic.legacy = true;
+    link = co_await tunnel::dial_quic(relay.host, relay.port, relay.host, quic, timeout_ms);
+  }
+  co_return link;
+}
+
+asio::awaitable<Result<std::shared_ptr<AgentLink>>> Tunnel::Impl::dial(RelayAddress relay) {
+  if (options.carrier != "h2" && quic_available()) {
+    auto link = co_await dial_quic(relay);
+    if (link || options.carrier == "quic") co_return link;
+    log_debug("no_quic", {{"relay", relay.host}, {"reason", link.error().message}});
+  }
+  co_return co_await dial_h2(relay);
 }
 
 asio::awaitable<Error> Tunnel::Impl::serve(std::shared_ptr<AgentLink> link, std::shared_ptr<net::TlsContext> challenge) {
@@ -215,6 +244,61 @@ asio::awaitable<Error> Tunnel::Impl::serve(std::shared_ptr<AgentLink> link, std:
     if (!tls || users >= options.most_users) continue;
     auto work = is_challenge ? serve_challenge(std::move(next->stream), tls) : serve_user(std::move(next->stream), tls);
     asio::co_spawn(executor, std::move(work), asio::detached);
+  }
+}
+
+// One of the links that are kept to a relay, and the better one that has been found for it.
+struct Tunnel::Impl::Slot {
+  Slot(const asio::any_io_executor& executor, std::shared_ptr<AgentLink> the_link) : link(std::move(the_link)), done(executor) {}
+  const std::shared_ptr<AgentLink> link;  // over HTTP/2
+  bool ended = false;                     // that link is no more
+  bool taken_over = false;
+  bool up = false;           // the link over QUIC takes users
+  std::optional<Error> end;  // of that link
+  net::Signal done;
+};
+
+asio::awaitable<Error> Tunnel::Impl::run_link(std::shared_ptr<AgentLink> link, bool& up) {
+  const auto introduced = co_await link->introduce(introduction(*link, {}), kIntroductionMs);
+  if (!introduced) {
+    link->close();
+    co_return introduced.error();
+  }
+  up = true;
+  links.insert(link);
+  count_links(link->facts().carrier);
+  log_info("tunnel_link_up", {{"relay", link->facts().peer}, {"carrier", link->facts().carrier}});
+  Error error = co_await serve(link, nullptr);
+  links.erase(link);
+  count_links({});
+  link->close();
+  co_return error;
+}
+
+asio::awaitable<void> Tunnel::Impl::seek_quic(RelayAddress relay, std::shared_ptr<Slot> slot) {
+  const auto self = shared_from_this();
+  while (!slot->ended && !stopped) {
+    // A quarter more or less, so that two links do not look at the same moment.
+    co_await pause(options.quic_retry_ms * 3 / 4 + options.quic_retry_ms / 2 * (random_number() % 1'024) / 1'024);
+    if (slot->ended || stopped) break;
+    auto found = co_await dial_quic(relay);
+    if (!found) continue;
+    slot->taken_over = true;
+    slot->end.reset();
+    asio::co_spawn(
+        executor,
+        [self, slot, link = *found]() -> asio::awaitable<void> {
+          slot->end = co_await self->run_link(link, slot->up);
+          slot->done.raise();
+        },
+        asio::detached);
+    // The old link goes once the new one takes users and the last of its own has gone.
+    while (!slot->ended && !slot->end && (!slot->up || slot->link->open_streams() > 0)) co_await pause(kLookMs);
+    if (slot->up) {
+      slot->link->close();
+      break;
+    }
+    slot->taken_over = false;
   }
 }
 
@@ -233,19 +317,17 @@ asio::awaitable<void> Tunnel::Impl::keep_link(RelayAddress relay) {
     if (!link) {
       error = link.error();
     } else {
-      const auto introduced = co_await (*link)->introduce(introduction(**link, {}), kIntroductionMs);
-      if (introduced) {
-        pace.reset();
-        links.insert(*link);
-        count_links((*link)->facts().carrier);
-        log_info("tunnel_link_up", {{"relay", (*link)->facts().peer}, {"carrier", (*link)->facts().carrier}});
-        error = co_await serve(*link, nullptr);
-        links.erase(*link);
-        count_links({});
-      } else {
-        error = introduced.error();
+      const auto slot = std::make_shared<Slot>(executor, *link);
+      const bool better = options.carrier == "auto" && quic_available() && (*link)->facts().carrier != "quic";
+      if (better) asio::co_spawn(executor, seek_quic(relay, slot), asio::detached);
+      bool up = false;
+      error = co_await run_link(*link, up);
+      slot->ended = true;
+      if (slot->taken_over) {
+        if (!slot->end) co_await slot->done.wait(-1);
+        if (slot->end) error = *slot->end;
       }
-      (*link)->close();
+      if (up) pace.reset();
     }
     if (stopped) break;
     const int64_t wait_ms = pace.next_ms(random_number());

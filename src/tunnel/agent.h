@@ -46,6 +46,8 @@ struct TunnelOptions {
   int64_t connect_timeout_ms = 10'000;
   int64_t handshake_timeout_ms = 10'000;  // of users
   int64_t user_idle_ms = 3'600'000;
+  int64_t quic_timeout_ms = 3'000;  // until HTTP/2 is taken instead
+  int64_t quic_retry_ms = 300'000;  // how often a link over HTTP/2 looks whether QUIC gets through now
   int64_t keep_alive_ms = 10'000;
   int64_t link_idle_ms = 30'000;
   size_t most_users = 1'000;

@@ -42,6 +42,12 @@ struct Tunnel::Impl : std::enable_shared_from_this<Tunnel::Impl> {
   // agent.cpp
   asio::awaitable<void> keep_link(RelayAddress relay);
   asio::awaitable<Result<std::shared_ptr<AgentLink>>> dial(RelayAddress relay);
+  asio::awaitable<Result<std::shared_ptr<AgentLink>>> dial_h2(RelayAddress relay);
+  asio::awaitable<Result<std::shared_ptr<AgentLink>>> dial_quic(RelayAddress relay);
+  // From the introduction to the end of the link, with the reason; `up` is set once users come.
+  asio::awaitable<Error> run_link(std::shared_ptr<AgentLink> link, bool& up);
+  struct Slot;
+  asio::awaitable<void> seek_quic(RelayAddress relay, std::shared_ptr<Slot> slot);
   AgentLink::Introduction introduction(const AgentLink& link, std::string key_auth) const;
   // Until the link ends; with the reason.
   asio::awaitable<Error> serve(std::shared_ptr<AgentLink> link, std::shared_ptr<net::TlsContext> challenge);
