@@ -101,6 +101,7 @@ void add_relay(CLI::App& app, RelayCommandOptions& options) {
                    "bound: agents whose proof holds for one connection only; legacy: also those of the public network")
       ->capture_default_str()
       ->check(CLI::IsMember({"bound", "legacy"}));
+  relay->add_flag("!--no-quic", options.quic, "agents come over TCP only");
   relay->add_option("--workers", options.workers, "threads; default: one a core")->check(CLI::Range(1, 1024));
   relay->add_option("--drain", options.drain_s, "seconds that users have to end after SIGTERM")
       ->capture_default_str()
@@ -134,6 +135,14 @@ void add_tunnel(CLI::App& app, TunnelCommandOptions& options) {
                    "bound: relays that bind the proof to the connection; legacy: also those of the public network")
       ->capture_default_str()
       ->check(CLI::IsMember({"bound", "legacy"}));
+  tunnel
+      ->add_option("--carrier", options.carrier,
+                   "quic, h2, or auto: QUIC where it gets through, HTTP/2 where it does not, and back when it does")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "quic", "h2"}));
+  tunnel->add_option("--quic-retry", options.quic_retry_s, "seconds between looks, over HTTP/2, whether QUIC gets through now")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86'400));
   tunnel->add_option("--links", options.links, "connections to each relay")->capture_default_str()->check(CLI::Range(1, 16));
   tunnel->add_option("--certificate", options.certificate, "chain (PEM) for the address, instead of ordering one");
   tunnel->add_option("--key", options.key, "its private key (PEM)");

@@ -165,6 +165,7 @@ struct RelayCommandOptions {
   std::string certificate;
   std::string key;
   std::string accept = "bound";
+  bool quic = true;
   int workers = 0;
   int drain_s = 30;
   int most_per_source = 256;
@@ -182,6 +183,7 @@ struct TunnelCommandOptions {
   std::string relay_ca;
   std::string accept = "bound";
   std::string carrier = "auto";
+  int quic_retry_s = 300;
   int links = 2;
   std::string certificate;
   std::string key;

@@ -47,6 +47,7 @@ Result<relay::RelayOptions> relay_options(const RelayCommandOptions& options) {
   out.certificate_chain_file = options.certificate;
   out.private_key_file = options.key;
   out.accept_legacy = options.accept == "legacy";
+  out.quic = options.quic;
   out.workers = static_cast<size_t>(options.workers);
   out.most_users = static_cast<size_t>(options.most_users);
   for (relay::SourceLimits* limits : {&out.user_sources, &out.agent_sources}) {

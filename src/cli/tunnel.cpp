@@ -45,6 +45,7 @@ Result<tunnel::TunnelOptions> tunnel_options(const TunnelCommandOptions& options
   out.relay_ca_file = options.relay_ca;
   out.accept_legacy = options.accept == "legacy";
   out.carrier = options.carrier;
+  out.quic_retry_ms = options.quic_retry_s * 1'000;
   out.links_per_relay = static_cast<size_t>(options.links);
   out.certificate_chain_file = options.certificate;
   out.private_key_file = options.key;

@@ -3,12 +3,14 @@
 #include <sys/resource.h>
 
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_future.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "relay/relay_impl.h"
@@ -17,6 +19,7 @@ namespace pocketfleet::relay {
 
 namespace {
 
+constexpr size_t kMostPemBytes = 1u << 20;
 constexpr size_t kReservedFiles = 64;  // for what is not a user: listeners, event loops, logs, some agents
 
 size_t open_files_limit() {
@@ -30,6 +33,17 @@ Result<std::shared_ptr<net::TlsContext>> load_tls(const RelayOptions& options) {
   tls.private_key_file = options.private_key_file;
   tls.client_certificate = net::TlsOptions::ClientCertificate::kAny;
   return net::TlsContext::server(tls);
+}
+
+Result<tunnel::QuicServerOptions> quic_options(const RelayOptions& options) {
+  tunnel::QuicServerOptions out;
+  PF_TRY(out.certificate_chain_pem, read_file(options.certificate_chain_file, kMostPemBytes));
+  PF_TRY(out.private_key_pem, read_file(options.private_key_file, kMostPemBytes));
+  out.accept_legacy = options.accept_legacy;
+  out.idle_timeout_ms = options.link_idle_ms;
+  out.keep_alive_ms = options.keep_alive_ms;
+  out.most_connections_per_ip = options.agent_sources.most_open;
+  return out;
 }
 
 asio::awaitable<void> answer_admin(Relay::Impl& relay, net::HttpRequest& request, net::ResponseWriter& writer) {
@@ -93,6 +107,14 @@ Result<void> Relay::start() {
     self.agent_port = worker->agents->port();
     self.workers.push_back(std::move(worker));
   }
+  if (self.options.quic && tunnel::quic_available()) {
+    const auto executor = self.workers.front()->context.get_executor();
+    PF_TRY(auto quic, quic_options(self.options));
+    PF_TRY(self.quic, tunnel::QuicListener::open(executor, self.options.host, self.agent_port, std::move(quic),
+                                                 [&self, executor](std::shared_ptr<tunnel::RelayLink> link) {
+                                                   asio::co_spawn(executor, self.serve_link(std::move(link)), asio::detached);
+                                                 }));
+  }
   if (self.options.admin_port >= 0) {
     self.admin = std::make_unique<net::HttpServer>(
         self.workers.front()->context.get_executor(), net::ServerOptions{},
@@ -122,6 +144,13 @@ size_t Relay::users() const {
 
 Result<void> Relay::reload(std::vector<std::string> suffixes) {
   PF_TRY(auto tls, load_tls(impl_->options));
+  if (impl_->quic) {
+    PF_TRY(auto quic, quic_options(impl_->options));
+    asio::post(impl_->workers.front()->context, [quic = std::move(quic), listener = impl_->quic] {
+      const auto set = listener->set_certificate(quic.certificate_chain_pem, quic.private_key_pem);
+      if (!set) log_error("reload_failed", {{"reason", set.error().message}});
+    });
+  }
   const std::lock_guard lock(impl_->mutex);
   impl_->tls = std::move(tls);
   impl_->suffixes = std::move(suffixes);
@@ -156,6 +185,7 @@ void Relay::stop() {
   self.admin.reset();
   // A link belongs to the loop that it ran on, and goes before it.
   self.registry.clear();
+  self.quic.reset();
   self.workers.clear();
 }
 

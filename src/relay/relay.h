@@ -38,8 +38,8 @@ struct RelayOptions {
   std::string certificate_chain_file;  // what agents see
   std::string private_key_file;
   bool accept_legacy = false;  // proofs that are not bound to the connection, which a rogue relay could replay
-  bool proxy_protocol = false;
-  size_t workers = 0;  // 0: one a core
+  bool quic = true;            // agents may come over UDP too, on the same port number, where it was built in
+  size_t workers = 0;          // 0: one a core
 
   RegistryLimits registry;
   SourceLimits user_sources;

@@ -15,6 +15,7 @@
 #include "relay/listener.h"
 #include "relay/metrics.h"
 #include "relay/relay.h"
+#include "tunnel/quic_link.h"
 
 namespace pocketfleet::relay {
 
@@ -41,6 +42,7 @@ struct Relay::Impl : std::enable_shared_from_this<Relay::Impl> {
   RelayMetrics metrics;
   std::vector<std::unique_ptr<Worker>> workers;
   std::unique_ptr<net::HttpServer> admin;
+  std::shared_ptr<tunnel::QuicListener> quic;  // on the first worker
   uint16_t public_port = 0, agent_port = 0;
   int admin_port = -1;
   size_t most_users = 0;

@@ -20,7 +20,7 @@ describe('links', () => {
     const target = await startTarget((call, answer) => answer.end('here'));
     const [publicPort, agentPort] = [await freePort(), await freePort()];
     let relay = await Relay.start({ publicPort, agentPort });
-    const tunnel = Tunnel.start({ relay, to: target.address });
+    const tunnel = Tunnel.start({ relay, to: target.address, args: ['--self-signed', '--carrier', 'h2'] });
     await tunnel.ready();
     await relay.stop('SIGKILL');
     const seen = tunnel.output.length;
@@ -40,7 +40,7 @@ describe('links', () => {
     const relay = await Relay.start();
     const wire = new TcpImpairment({ to: { host: '127.0.0.1', port: relay.agentPort } });
     const port = await wire.listen();
-    const first = Tunnel.start({ relay, relays: [`localhost:${port}`], to: target.address });
+    const first = Tunnel.start({ relay, relays: [`localhost:${port}`], to: target.address, args: ['--self-signed', '--carrier', 'h2'] });
     await first.ready();
     // The phone has lost its Wi-Fi: nothing arrives and nothing is closed. It comes back on another way with the same key.
     wire.stall();
@@ -136,7 +136,7 @@ describe('server-sent events', () => {
     });
     const relay = await Relay.start();
     const wire = new TcpImpairment({ to: { host: '127.0.0.1', port: relay.agentPort }, chunk_bytes: 7 });
-    const tunnel = Tunnel.start({ relay, relays: [`localhost:${await wire.listen()}`], to: target.address });
+    const tunnel = Tunnel.start({ relay, relays: [`localhost:${await wire.listen()}`], to: target.address, args: ['--self-signed', '--carrier', 'h2'] });
     await tunnel.ready();
     const ca = tunnel.trusted();
     for (let cut = 1; cut < bytes.length; ++cut) {

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import https from 'node:https';
-import { createServer as createTcpServer } from 'node:net';
+import { connect, createServer as createTcpServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -56,6 +56,9 @@ export async function freePort() {
   return port;
 }
 
+const running = new Set();
+process.on('exit', () => running.forEach((program) => program.kill('SIGKILL')));
+
 // A program that is ended with the test file. `log` holds what it has written to standard error.
 class Program {
   constructor(command, args, options = {}) {
@@ -70,7 +73,8 @@ class Program {
       this.output.push(line);
       for (const check of [...this.waiting]) check();
     });
-    process.on('exit', () => this.process.kill('SIGKILL'));
+    running.add(this.process);
+    this.exit.then(() => running.delete(this.process));
   }
 
   // The first line, from `from` on, that `wanted` gives something for.
@@ -230,6 +234,18 @@ export async function startTarget(handler) {
       server.close(resolve);
     }),
   };
+}
+
+// Passes TCP connections on from a port to another one.
+export async function startPipe(from, to) {
+  const server = createTcpServer((socket) => {
+    const other = connect(to, '127.0.0.1');
+    socket.pipe(other).pipe(socket);
+    for (const one of [socket, other]) one.on('error', () => { socket.destroy(); other.destroy(); });
+  });
+  server.listen(from, '127.0.0.1');
+  await once(server, 'listening');
+  return server;
 }
 
 // A TLS connection to an address, through the relay's public port.

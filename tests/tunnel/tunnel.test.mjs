@@ -1,14 +1,14 @@
 // An address behind a relay, from end to end: real TLS clients, a real certificate authority.
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
+import { X509Certificate, randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { X509Certificate } from 'node:crypto';
+import { UdpImpairment } from '../impair.mjs';
 import { after, before, describe, test } from 'node:test';
-import { Relay, Tunnel, connectTls, request, sha256, startPebble, startTarget, suffix } from './rig.mjs';
+import { Relay, Tunnel, connectTls, request, sha256, startPebble, startPipe, startTarget, suffix } from './rig.mjs';
 
-describe('a tunnel with a certificate of its own', () => {
+for (const carrier of ['h2', 'quic']) describe(`a tunnel over ${carrier}`, () => {
   let relay, tunnel, target;
 
   before(async () => {
@@ -19,8 +19,8 @@ describe('a tunnel with a certificate of its own', () => {
       answer.end(`${call.method} ${call.url} ${Buffer.concat(pieces).length}`);
     });
     relay = await Relay.start();
-    tunnel = Tunnel.start({ relay, to: target.address });
-    await tunnel.ready();
+    tunnel = Tunnel.start({ relay, to: target.address, args: ['--self-signed', '--carrier', carrier] });
+    assert.equal((await tunnel.ready()).carrier, carrier);
   });
   after(async () => {
     await tunnel?.stop();
@@ -50,6 +50,7 @@ describe('a tunnel with a certificate of its own', () => {
     assert.ok(await relay.metric('pocketfleet_relay_users_total', 'outcome="carried"') >= 202);
     assert.ok(await relay.metric('pocketfleet_relay_bytes_total', 'from_users') > 8 << 20);
     assert.equal((await relay.health()).links, 2);
+    assert.equal(await relay.metric('pocketfleet_relay_agents_total', `carrier="${carrier}"`, 'joined'), 2);
     assert.ok(!relay.log.includes('/v1/models'));
   });
 
@@ -59,7 +60,7 @@ describe('a tunnel with a certificate of its own', () => {
   });
 
   test('a local server that is away is a 503 for the client', async () => {
-    const lonely = Tunnel.start({ relay, to: '127.0.0.1:1' });
+    const lonely = Tunnel.start({ relay, to: '127.0.0.1:1', args: ['--self-signed', '--carrier', carrier] });
     await lonely.ready();
     const answer = await request(relay, lonely.host, { ca: lonely.trusted() });
     assert.equal(answer.status, 503);
@@ -72,12 +73,40 @@ describe('a tunnel with a certificate of its own', () => {
   });
 });
 
+describe('a tunnel that may choose', () => {
+  test('falls back to HTTP/2 where UDP does not get through, and comes back when it does', async () => {
+    const target = await startTarget((call, answer) => answer.end('here'));
+    const relay = await Relay.start();
+    const udp = new UdpImpairment({ to: { host: '127.0.0.1', port: relay.agentPort } });
+    const port = await udp.listen();
+    const tcp = await startPipe(port, relay.agentPort);
+    udp.stall();
+    const tunnel = Tunnel.start({ relay, relays: [`localhost:${port}`], to: target.address, args: ['--self-signed', '--quic-retry', '1', '--links', '1'] });
+    assert.equal((await tunnel.ready()).carrier, 'h2');
+    udp.resume();
+    await tunnel.status((now) => now.carrier === 'quic' && now.links === 2);
+    await tunnel.status((now) => now.carrier === 'quic' && now.links === 1);
+    assert.equal((await request(relay, tunnel.host, { ca: tunnel.trusted() })).body.toString(), 'here');
+    // The machine's address changes in the middle of a connection: the stream goes on.
+    const socket = await connectTls(relay, tunnel.host, { ca: tunnel.trusted() });
+    udp.rebind();
+    socket.write(`GET / HTTP/1.1\r\nhost: ${tunnel.host}\r\nconnection: close\r\n\r\n`);
+    let text = '';
+    for await (const bytes of socket) text += bytes;
+    assert.match(text, /here$/);
+    await tunnel.stop();
+    tcp.close();
+    await relay.stop();
+    await target.stop();
+  });
+});
+
 describe('a tunnel with a certificate authority', () => {
-  test('orders a certificate through the relay, keeps it over a restart, and its key never leaves', async () => {
+  for (const carrier of ['h2', 'quic']) test(`over ${carrier} orders a certificate through the relay, keeps it over a restart, and its key never leaves`, async () => {
     const target = await startTarget((call, answer) => answer.end('here'));
     const relay = await Relay.start();
     const authority = await startPebble({ relayPort: relay.publicPort });
-    const args = ['--acme-directory', authority.directory, '--acme-ca', authority.ca, '--agree-terms'];
+    const args = ['--acme-directory', authority.directory, '--acme-ca', authority.ca, '--agree-terms', '--carrier', carrier];
     const first = Tunnel.start({ relay, to: target.address, args });
     await first.ready({ within_ms: 60_000 });
     const answer = await request(relay, first.host, { ca: authority.rootPem });
