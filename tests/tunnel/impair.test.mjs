@@ -215,13 +215,13 @@ async function udpThrough(options) {
   client.socket.on('message', (packet) => client.received.push(packet.readUInt32BE(0)));
   opened(client, () => client.socket.close());
   let next = 0;
-  // A few at a time: no socket's buffer overflows.
+  // A few at a time, and no more before those have come in: no socket's buffer overflows.
   const send = async (count) => {
     for (let left = count; left > 0; --left) {
       const packet = Buffer.alloc(100);
       packet.writeUInt32BE(next++);
       client.socket.send(packet, port, kHost);
-      if (left % 50 === 0) await pause(2);
+      if (next % 50 === 0) await eventually(() => proxy.counters.up.packets >= next, 'packets have come in');
     }
   };
   return { server, proxy, client, send };
