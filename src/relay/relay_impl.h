@@ -47,6 +47,7 @@ struct Relay::Impl : std::enable_shared_from_this<Relay::Impl> {
   int admin_port = -1;
   size_t most_users = 0;
   std::atomic<size_t> users{0};
+  std::atomic<size_t> joins{0};
   std::atomic<bool> draining{false};
 
   std::shared_ptr<net::TlsContext> current_tls() {

@@ -130,7 +130,7 @@ asio::awaitable<void> Tunnel::Impl::keep_certificate() {
     co_return;
   }
   AcmeClient client(options.acme, *account, store.account_url(*account, options.acme.directory_url));
-  Pace pace({kSoonestMs, kLatestMs});
+  Pace pace({.first_window_ms = kSoonestMs, .most_window_ms = kLatestMs});
   const uint32_t jitter = random_number();
   while (!stopped) {
     int64_t wait_ms = 0;
