@@ -13,6 +13,11 @@ using namespace pocketfleet::cli;
 
 constexpr int kUsage = 2;
 
+void add_log_options(CLI::App* command, bool& json_logs, bool& quiet) {
+  command->add_flag("--log-json", json_logs, "log lines as JSON");
+  command->add_flag("--quiet", quiet, "log warnings and errors only");
+}
+
 void add_serve(CLI::App& app, ServeOptions& options) {
   CLI::App* serve = app.add_subcommand("serve", "serve a GGUF model over the OpenAI API on this machine");
   serve
@@ -73,8 +78,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
       ->check(CLI::IsMember({"off", "ngram", "mtp"}));
   serve->add_flag("--deterministic", options.deterministic,
                   "the same request gives the same bits, alone or among others and after a restart; one at a time");
-  serve->add_flag("--log-json", options.json_logs, "log lines as JSON");
-  serve->add_flag("--quiet", options.quiet, "log warnings and errors only");
+  add_log_options(serve, options.json_logs, options.quiet);
   serve->add_option("--fake", options.fake, "")->group("");
   serve->footer(
       "Example:\n  pocketfleet serve scam-guard-q8_0.gguf --profile models/scam-guard/profile.json --port 8080\n"
@@ -94,13 +98,23 @@ void add_relay(CLI::App& app, RelayCommandOptions& options) {
   relay->add_option("--admin", options.admin, "HOST:PORT for /metrics and /health; off: none")->capture_default_str();
   relay->add_option("--suffix", options.suffixes, "domain that addresses may end with; may be given several times");
   relay->add_option("--suffix-file", options.suffix_file, "the same from a file, one a line; read again on SIGHUP");
-  relay->add_option("--certificate", options.certificate, "chain (PEM) that agents see; read again on SIGHUP")->required();
-  relay->add_option("--key", options.key, "its private key (PEM)")->required();
+  relay->add_option("--certificate", options.certificate, "chain (PEM) that agents see; read again on SIGHUP");
+  relay->add_option("--key", options.key, "its private key (PEM)");
+  relay->add_option("--acme-name", options.acme_name, "the relay's host name: order a certificate for it instead, and renew it");
+  relay->add_option("--acme-directory", options.acme_directory, "the certificate authority")->capture_default_str();
+  relay->add_option("--acme-ca", options.acme_ca, "authorities (PEM) for that one's own certificate; default: the system's");
+  relay->add_option("--acme-contact", options.acme_contact, "e-mail address that the authority may write to");
+  relay->add_flag("--agree-terms", options.agree, "you agree to the certificate authority's terms of service");
+  relay->add_option("--state", options.state, "folder of the ordered certificate and its key; default: the user's");
   relay
       ->add_option("--accept", options.accept,
                    "bound: agents whose proof holds for one connection only; legacy: also those of the public network")
       ->capture_default_str()
       ->check(CLI::IsMember({"bound", "legacy"}));
+  relay->add_option("--authorise", options.authorise, "URL that is asked (POST) whether an agent may serve its address");
+  relay->add_option("--nameserver", options.nameserver,
+                    "for TXT records of suffixes: ADDRESS or ADDRESS:PORT; default: the system's");
+  relay->add_flag("--proxy-protocol", options.proxy_protocol, "tell tunnels who calls (PROXY protocol, version 2)");
   relay->add_flag("!--no-quic", options.quic, "agents come over TCP only");
   relay->add_option("--workers", options.workers, "threads; default: one a core")->check(CLI::Range(1, 1024));
   relay->add_option("--drain", options.drain_s, "seconds that users have to end after SIGTERM")
@@ -115,10 +129,10 @@ void add_relay(CLI::App& app, RelayCommandOptions& options) {
   relay
       ->add_option("--most-users", options.most_users, "connections at once in all; default: what the limit of open files allows")
       ->check(CLI::Range(1, 10'000'000));
-  relay->add_flag("--log-json", options.json_logs, "log lines as JSON");
-  relay->add_flag("--quiet", options.quiet, "log warnings and errors only");
+  add_log_options(relay, options.json_logs, options.quiet);
   relay->footer(
-      "Example:\n  pocketfleet relay --suffix fleet.example --certificate relay.pem --key relay.key\n"
+      "Example:\n  pocketfleet relay --suffix fleet.example --acme-name relay.fleet.example --agree-terms\n"
+      "  pocketfleet relay --suffix fleet.example --certificate relay.pem --key relay.key\n"
       "  kill -HUP PID     takes a new certificate and new suffixes\n  kill -TERM PID    lets users end, then goes\n");
 }
 
@@ -147,13 +161,14 @@ void add_tunnel(CLI::App& app, TunnelCommandOptions& options) {
   tunnel->add_option("--certificate", options.certificate, "chain (PEM) for the address, instead of ordering one");
   tunnel->add_option("--key", options.key, "its private key (PEM)");
   tunnel->add_flag("--self-signed", options.self_signed, "sign it here; clients must be told to trust it");
+  tunnel->add_flag("--send-proxy", options.send_proxy,
+                   "tell the local server who calls (PROXY protocol, version 2); it must expect that");
   tunnel->add_option("--acme-directory", options.acme_directory, "the certificate authority")->capture_default_str();
   tunnel->add_option("--acme-ca", options.acme_ca, "authorities (PEM) for that one's own certificate; default: the system's");
   tunnel->add_option("--acme-contact", options.acme_contact, "e-mail address that the authority may write to");
   tunnel->add_flag("--agree-terms", options.agree, "you agree to the certificate authority's terms of service");
   tunnel->add_flag("--json", options.json, "each change of the status as a line of JSON");
-  tunnel->add_flag("--log-json", options.json_logs, "log lines as JSON");
-  tunnel->add_flag("--quiet", options.quiet, "log warnings and errors only");
+  add_log_options(tunnel, options.json_logs, options.quiet);
   tunnel->footer(
       "Example:\n  pocketfleet serve model.gguf --port 8080 --api-key-file keys.txt &\n"
       "  pocketfleet tunnel --to 127.0.0.1:8080 --relay relay.fleet.example --suffix fleet.example --agree-terms\n");

@@ -164,8 +164,17 @@ struct RelayCommandOptions {
   std::string suffix_file;  // one a line; read again on SIGHUP
   std::string certificate;
   std::string key;
+  std::string acme_name;  // instead of the two
+  std::string acme_directory = "https://acme-v02.api.letsencrypt.org/directory";
+  std::string acme_ca;
+  std::string acme_contact;
+  bool agree = false;
+  std::string state;  // empty: a folder of this user's
   std::string accept = "bound";
   bool quic = true;
+  bool proxy_protocol = false;
+  std::string authorise;  // a URL to ask
+  std::string nameserver;
   int workers = 0;
   int drain_s = 30;
   int most_per_source = 256;
@@ -188,6 +197,7 @@ struct TunnelCommandOptions {
   std::string certificate;
   std::string key;
   bool self_signed = false;
+  bool send_proxy = false;
   std::string acme_directory = "https://acme-v02.api.letsencrypt.org/directory";
   std::string acme_ca;
   std::string acme_contact;

@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "cli/options.h"
 #include "cli/server_setup.h"
+#include "cli/state_folder.h"
+#include "relay/authoriser.h"
 #include "relay/relay.h"
 #include "tunnel/agent.h"
 
@@ -26,6 +28,31 @@ Result<std::vector<std::string>> all_suffixes(const RelayCommandOptions& options
   return out;
 }
 
+Result<void> choose_certificate(const RelayCommandOptions& options, relay::RelayOptions& out) {
+  const bool from_files = !options.certificate.empty() || !options.key.empty();
+  if (from_files != options.acme_name.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                from_files ? "the certificate comes from --certificate and --key, or is ordered for --acme-name; say only one"
+                           : "say where the certificate that agents see comes from: --certificate and --key, or --acme-name with "
+                             "the relay's host name to order one");
+  }
+  if (from_files && (options.certificate.empty() || options.key.empty()))
+    return fail(ErrorCode::kInvalidArgument, "--certificate and --key go together, and one of them is missing");
+  out.certificate_chain_file = options.certificate;
+  out.private_key_file = options.key;
+  if (from_files) return {};
+  out.name = options.acme_name;
+  out.acme.directory_url = options.acme_directory;
+  out.acme.ca_file = options.acme_ca;
+  out.acme.contact = options.acme_contact;
+  out.acme.agree = options.agree;
+  out.state_folder = options.state;
+  if (out.state_folder.empty()) {
+    PF_TRY(out.state_folder, state_folder("relay"));
+  }
+  return {};
+}
+
 Result<relay::RelayOptions> relay_options(const RelayCommandOptions& options) {
   relay::RelayOptions out;
   out.host = options.host;
@@ -44,10 +71,16 @@ Result<relay::RelayOptions> relay_options(const RelayCommandOptions& options) {
     out.admin_host = options.admin.substr(0, colon);
     out.admin_port = std::stoi(port);
   }
-  out.certificate_chain_file = options.certificate;
-  out.private_key_file = options.key;
+  PF_CHECK_OK(choose_certificate(options, out));
   out.accept_legacy = options.accept == "legacy";
   out.quic = options.quic;
+  out.proxy_protocol = options.proxy_protocol;
+  if (!options.authorise.empty()) {
+    relay::AuthoriserOptions authorise;
+    authorise.url = options.authorise;
+    authorise.nameserver = options.nameserver;
+    PF_TRY(out.authorise, relay::make_authoriser(std::move(authorise)));
+  }
   out.workers = static_cast<size_t>(options.workers);
   out.most_users = static_cast<size_t>(options.most_users);
   for (relay::SourceLimits* limits : {&out.user_sources, &out.agent_sources}) {

@@ -4,13 +4,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/options.h"
 #include "cli/server_setup.h"
+#include "cli/state_folder.h"
 #include "tunnel/agent.h"
 
 namespace pocketfleet::cli {
@@ -20,15 +20,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr auto kFarewell = std::chrono::milliseconds(300);
-
-// The key in it is the address, so it is no cache: $XDG_STATE_HOME/pocketfleet/tunnel, or under ~/.local/state.
-Result<std::string> state_folder() {
-  for (const auto& [variable, rest] : {std::pair("XDG_STATE_HOME", ""), std::pair("HOME", "/.local/state")}) {
-    const char* root = std::getenv(variable);
-    if (root != nullptr && root[0] == '/') return std::string(root) + rest + "/pocketfleet/tunnel";
-  }
-  return fail(ErrorCode::kInvalidArgument, "neither XDG_STATE_HOME nor HOME says where to keep the key; give --state FOLDER");
-}
 
 Result<tunnel::TunnelOptions> tunnel_options(const TunnelCommandOptions& options) {
   tunnel::TunnelOptions out;
@@ -40,7 +31,7 @@ Result<tunnel::TunnelOptions> tunnel_options(const TunnelCommandOptions& options
   out.target = options.to;
   out.state_folder = options.state;
   if (out.state_folder.empty()) {
-    PF_TRY(out.state_folder, state_folder());
+    PF_TRY(out.state_folder, state_folder("tunnel"));
   }
   out.relay_ca_file = options.relay_ca;
   out.accept_legacy = options.accept == "legacy";
@@ -50,6 +41,7 @@ Result<tunnel::TunnelOptions> tunnel_options(const TunnelCommandOptions& options
   out.certificate_chain_file = options.certificate;
   out.private_key_file = options.key;
   out.self_signed = options.self_signed;
+  out.send_proxy = options.send_proxy;
   out.acme.directory_url = options.acme_directory;
   out.acme.ca_file = options.acme_ca;
   out.acme.contact = options.acme_contact;

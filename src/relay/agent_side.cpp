@@ -91,6 +91,7 @@ asio::awaitable<void> Relay::Impl::serve_link(std::shared_ptr<tunnel::RelayLink>
     }
   }
   const auto member = std::make_shared<Member>(claim->domain.substr(0, claim->domain.find('.')), link);
+  member->bound = hello->bound;
   if (!hello->key_auth.empty()) {
     const auto done = co_await hold_challenge(*this, member);
     if (!done) {

@@ -27,6 +27,7 @@ struct Member {
   std::atomic<bool> ill{false};      // asked for a sign of life, and none has come yet
   std::atomic<bool> retired{false};  // takes no new users
   uint64_t joined = 0;               // grows with each join
+  bool bound = false;                // knows what ours adds to the protocol; set before it joins
 };
 
 struct RegistryLimits {

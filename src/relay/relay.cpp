@@ -2,15 +2,12 @@
 
 #include <sys/resource.h>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_future.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "relay/relay_impl.h"
@@ -19,31 +16,11 @@ namespace pocketfleet::relay {
 
 namespace {
 
-constexpr size_t kMostPemBytes = 1u << 20;
 constexpr size_t kReservedFiles = 64;  // for what is not a user: listeners, event loops, logs, some agents
 
 size_t open_files_limit() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_cur) : 1'024;
-}
-
-Result<std::shared_ptr<net::TlsContext>> load_tls(const RelayOptions& options) {
-  net::TlsOptions tls;
-  tls.certificate_chain_file = options.certificate_chain_file;
-  tls.private_key_file = options.private_key_file;
-  tls.client_certificate = net::TlsOptions::ClientCertificate::kAny;
-  return net::TlsContext::server(tls);
-}
-
-Result<tunnel::QuicServerOptions> quic_options(const RelayOptions& options) {
-  tunnel::QuicServerOptions out;
-  PF_TRY(out.certificate_chain_pem, read_file(options.certificate_chain_file, kMostPemBytes));
-  PF_TRY(out.private_key_pem, read_file(options.private_key_file, kMostPemBytes));
-  out.accept_legacy = options.accept_legacy;
-  out.idle_timeout_ms = options.link_idle_ms;
-  out.keep_alive_ms = options.keep_alive_ms;
-  out.most_connections_per_ip = options.agent_sources.most_open;
-  return out;
 }
 
 asio::awaitable<void> answer_admin(Relay::Impl& relay, net::HttpRequest& request, net::ResponseWriter& writer) {
@@ -56,8 +33,9 @@ asio::awaitable<void> answer_admin(Relay::Impl& relay, net::HttpRequest& request
     response.headers.set("content-type", RelayMetrics::kContentType);
     response.body = relay.metrics.render(now);
   } else if (request.path == "/health") {
-    response.status = relay.draining ? 503 : 200;
-    response.body = dump_json({{"status", relay.draining ? "draining" : "ok"},
+    const char* status = relay.draining ? "draining" : relay.current_tls() == nullptr ? "starting" : "ok";
+    response.status = std::string_view(status) == "ok" ? 200 : 503;
+    response.body = dump_json({{"status", status},
                                {"addresses", relay.registry.ids()},
                                {"links", relay.registry.links()},
                                {"users", relay.users.load()}}) +
@@ -79,7 +57,7 @@ Relay::~Relay() {
 
 Result<void> Relay::start() {
   Impl& self = *impl_;
-  PF_TRY(self.tls, load_tls(self.options));
+  PF_TRY(const OwnCertificate own, self.load_certificate());
   const size_t files = open_files_limit();
   const size_t room = files > 2 * kReservedFiles ? files - kReservedFiles : files / 2;
   self.most_users = self.options.most_users > 0 ? std::min(self.options.most_users, room) : room;
@@ -100,6 +78,10 @@ Result<void> Relay::start() {
     PF_TRY(worker->agents, Listener::open(
                                executor, self.options.host, self.agent_port,
                                [&self](asio::ip::tcp::socket socket, std::string address, std::string peer) {
+                                 if (!self.current_tls()) {
+                                   self.metrics.agent("h2", "no certificate");
+                                   return;
+                                 }
                                  self.take_agent(std::move(socket), std::move(address), std::move(peer));
                                },
                                [&self] { self.metrics.agent("h2", "no file left"); }));
@@ -107,20 +89,14 @@ Result<void> Relay::start() {
     self.agent_port = worker->agents->port();
     self.workers.push_back(std::move(worker));
   }
-  if (self.options.quic && tunnel::quic_available()) {
-    const auto executor = self.workers.front()->context.get_executor();
-    PF_TRY(auto quic, quic_options(self.options));
-    PF_TRY(self.quic, tunnel::QuicListener::open(executor, self.options.host, self.agent_port, std::move(quic),
-                                                 [&self, executor](std::shared_ptr<tunnel::RelayLink> link) {
-                                                   asio::co_spawn(executor, self.serve_link(std::move(link)), asio::detached);
-                                                 }));
-  }
+  if (self.tls) PF_CHECK_OK(self.open_quic(own));
   if (self.options.admin_port >= 0) {
     self.admin = std::make_unique<net::HttpServer>(
         self.workers.front()->context.get_executor(), net::ServerOptions{},
         [&self](net::HttpRequest& request, net::ResponseWriter& writer) { return answer_admin(self, request, writer); });
     PF_TRY(self.admin_port, self.admin->listen_tcp(self.options.admin_host, static_cast<uint16_t>(self.options.admin_port)));
   }
+  self.keep_certificate();
   for (const auto& worker : self.workers) {
     worker->users->start();
     worker->agents->start();
@@ -143,16 +119,9 @@ size_t Relay::users() const {
 }
 
 Result<void> Relay::reload(std::vector<std::string> suffixes) {
-  PF_TRY(auto tls, load_tls(impl_->options));
-  if (impl_->quic) {
-    PF_TRY(auto quic, quic_options(impl_->options));
-    asio::post(impl_->workers.front()->context, [quic = std::move(quic), listener = impl_->quic] {
-      const auto set = listener->set_certificate(quic.certificate_chain_pem, quic.private_key_pem);
-      if (!set) log_error("reload_failed", {{"reason", set.error().message}});
-    });
-  }
+  // One that is ordered is renewed by itself.
+  if (!impl_->orders_certificate()) PF_CHECK_OK(impl_->reload_certificate());
   const std::lock_guard lock(impl_->mutex);
-  impl_->tls = std::move(tls);
   impl_->suffixes = std::move(suffixes);
   return {};
 }
@@ -166,6 +135,8 @@ void Relay::drain(int64_t timeout_ms) {
       worker->agents->close();
     });
   }
+  // From now on the authority would find nobody.
+  if (self.keeper) asio::post(self.workers.front()->context, [keeper = self.keeper] { keeper->stop(); });
   for (const auto& member : self.registry.all()) {
     member->retired = true;
     asio::post(member->link->executor(), [member] { member->link->retire(); });
@@ -183,9 +154,10 @@ void Relay::stop() {
     if (worker->thread.joinable()) worker->thread.join();
   }
   self.admin.reset();
-  // A link belongs to the loop that it ran on, and goes before it.
+  // What belongs to a loop goes before it.
   self.registry.clear();
   self.quic.reset();
+  self.keeper.reset();
   self.workers.clear();
 }
 

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "relay/registry.h"
 #include "relay/sources.h"
+#include "tunnel/acme.h"
 
 namespace pocketfleet::relay {
 
@@ -37,9 +38,15 @@ struct RelayOptions {
   std::vector<std::string> suffixes;   // that addresses may have; empty: any
   std::string certificate_chain_file;  // what agents see
   std::string private_key_file;
-  bool accept_legacy = false;  // proofs that are not bound to the connection, which a rogue relay could replay
-  bool quic = true;            // agents may come over UDP too, on the same port number, where it was built in
-  size_t workers = 0;          // 0: one a core
+  // Without those files a certificate is ordered for this host name and kept in the folder, with its key. The authority must find
+  // the public port at port 443 of the name. Until the first one is there, agents are turned away.
+  std::string name;
+  tunnel::AcmeOptions acme;
+  std::string state_folder;
+  bool accept_legacy = false;   // proofs that are not bound to the connection, which a rogue relay could replay
+  bool quic = true;             // agents may come over UDP too, on the same port number, where it was built in
+  bool proxy_protocol = false;  // tell agents of ours who calls, before the first byte of each user
+  size_t workers = 0;           // 0: one a core
 
   RegistryLimits registry;
   SourceLimits user_sources;
@@ -68,7 +75,7 @@ class Relay {
   uint16_t agent_port() const;
   int admin_port() const;  // -1: none
 
-  // Reads the certificate anew and takes other suffixes; what runs goes on. On an error everything stays as it was.
+  // Reads a certificate from files anew and takes other suffixes; what runs goes on. On an error everything stays as it was.
   Result<void> reload(std::vector<std::string> suffixes);
   // Takes nothing new, tells the agents to dial elsewhere and waits until the last user has gone, at most so long.
   void drain(int64_t timeout_ms);

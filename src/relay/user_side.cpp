@@ -13,10 +13,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/prefixed_stream.h"
 #include "net/sockets.h"
 #include "net/splice.h"
 #include "relay/relay_impl.h"
 #include "tunnel/client_hello.h"
+#include "tunnel/proxy_header.h"
 
 namespace pocketfleet::relay {
 
@@ -122,6 +124,8 @@ asio::awaitable<void> carry(std::unique_ptr<Ticket> ticket, std::unique_ptr<Carr
     relay.metrics.opened_ms(now_ms() - ticket->begun_ms());
     ticket->set_outcome(what->kind == tunnel::StreamKind::kUser ? "carried" : "challenge");
     count.forth_bytes = hello.size();
+    if (relay.options.proxy_protocol && what->member->bound && what->kind == tunnel::StreamKind::kUser)
+      hello.insert(0, tunnel::make_proxy_header(tunnel::proxy_address_of(ticket->peer()), {}));
     done = co_await (*opened)->write(hello, relay.options.agent_timeout_ms);
     hello = std::string();
     net::SpliceOptions options;
@@ -180,12 +184,17 @@ asio::awaitable<bool> read_hello(std::shared_ptr<Hello> hello, int64_t timeout_m
   co_return hello->reader.state() != ClientHelloReader::State::kNeedMore && hello->socket.is_open();
 }
 
+// Somebody who checks a name, and wants no more than that.
+bool is_authority(const tunnel::ClientHello& hello) {
+  return std::find(hello.alpn.begin(), hello.alpn.end(), kAcmeProtocol) != hello.alpn.end();
+}
+
 // Where the user goes; empty: the ticket says why it goes nowhere, and `alert` what to tell it.
 std::unique_ptr<Carried> route(Ticket& ticket, const tunnel::ClientHello& hello, uint8_t& alert) {
   Relay::Impl& relay = ticket.relay();
   const std::string id = hello.server_name.substr(0, hello.server_name.find('.'));
   alert = kUnrecognizedName;
-  if (std::find(hello.alpn.begin(), hello.alpn.end(), kAcmeProtocol) != hello.alpn.end()) {
+  if (is_authority(hello)) {
     if (auto member = relay.registry.challenged(id))
       return std::make_unique<Carried>(std::move(member), tunnel::StreamKind::kChallenge);
     ticket.set_outcome("no challenge");
@@ -211,6 +220,15 @@ asio::awaitable<void> serve_user(std::unique_ptr<Ticket> ticket, tcp::socket acc
     co_return;
   }
   ticket->set_name(hello->reader.hello().server_name);
+  if (is_authority(hello->reader.hello())) {
+    if (auto shown = ticket->relay().current_challenge(ticket->name())) {
+      auto plain = net::make_socket_stream(std::move(socket), ticket->peer());
+      auto stream = net::make_prefixed_stream(std::move(plain), hello->reader.take());
+      const bool seen = co_await ticket->relay().answer_challenge(std::move(stream), std::move(shown));
+      if (seen) ticket->set_outcome("challenge");
+      co_return;
+    }
+  }
   uint8_t alert = 0;
   auto what = route(*ticket, hello->reader.hello(), alert);
   if (!what) {

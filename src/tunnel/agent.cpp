@@ -122,21 +122,19 @@ const std::string& Tunnel::domain() const {
 void Tunnel::start(const asio::any_io_executor& executor, std::function<void(const TunnelStatus&)> on_change) {
   impl_->executor = executor;
   impl_->on_change = std::move(on_change);
-  impl_->stop_signal = std::make_shared<net::Signal>(executor);
   for (const RelayAddress& relay : impl_->options.relays) {
     for (size_t i = 0; i < impl_->options.links_per_relay; ++i) {
       asio::co_spawn(
           executor, [self = impl_, relay]() -> asio::awaitable<void> { co_await self->keep_link(relay); }, asio::detached);
     }
   }
-  asio::co_spawn(
-      executor, [self = impl_]() -> asio::awaitable<void> { co_await self->keep_certificate(); }, asio::detached);
+  impl_->keep_certificate();
 }
 
 void Tunnel::stop() {
   Impl& self = *impl_;
   self.stopped = true;
-  if (self.stop_signal) self.stop_signal->raise();
+  if (self.keeper) self.keeper->stop();
   for (const auto& signal : self.waiting_for_certificate) signal->raise();
   for (const auto& link : self.links) link->close();
 }

@@ -51,6 +51,7 @@ struct TunnelOptions {
   int64_t keep_alive_ms = 10'000;
   int64_t link_idle_ms = 30'000;
   size_t most_users = 1'000;
+  bool send_proxy = false;  // tell the local server who calls, with a PROXY header, where the relay says so
 };
 
 enum class TunnelState {

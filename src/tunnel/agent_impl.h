@@ -9,6 +9,7 @@
 #include "net/signal.h"
 #include "net/tls.h"
 #include "tunnel/agent.h"
+#include "tunnel/certificate_keeper.h"
 #include "tunnel/certificate_store.h"
 #include "tunnel/link.h"
 
@@ -32,7 +33,8 @@ struct Tunnel::Impl : std::enable_shared_from_this<Tunnel::Impl> {
   std::shared_ptr<net::TlsContext> relay_tls;  // for dialling
   std::shared_ptr<net::TlsContext> user_tls;   // empty until there is a certificate
   std::vector<std::shared_ptr<net::Signal>> waiting_for_certificate;
-  std::shared_ptr<net::Signal> stop_signal;  // of the certificate's loop
+  std::unique_ptr<CertificateKeeper> keeper;                // empty where the certificate is not ordered
+  std::vector<std::shared_ptr<AgentLink>> challenge_links;  // wait for the authority
   std::set<std::shared_ptr<AgentLink>> links;
   size_t users = 0;
 
@@ -63,8 +65,9 @@ struct Tunnel::Impl : std::enable_shared_from_this<Tunnel::Impl> {
   // agent_certificate.cpp
   Result<void> load_certificate();
   Result<void> use_certificate(const std::string& chain_pem, const std::string& key_pem);
-  asio::awaitable<void> keep_certificate();
-  asio::awaitable<Result<void>> order_certificate(AcmeClient& client, const P256PrivateKey& account);
+  void keep_certificate();
+  asio::awaitable<Result<void>> present_challenge(std::shared_ptr<net::TlsContext> challenge, std::string key_authorization);
+  asio::awaitable<void> withdraw_challenge(bool certified);
   asio::awaitable<void> hold(std::shared_ptr<AgentLink> link, std::shared_ptr<net::TlsContext> challenge);
 };
 

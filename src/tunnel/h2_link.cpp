@@ -95,7 +95,8 @@ class H2RelayLink final : public RelayLink {
   }
 
   void close(const std::string& reason, bool refused) override {
-    session_->go_away(refused ? kRefusedCode : static_cast<uint32_t>(NGHTTP2_NO_ERROR), reason, true);
+    // Any code but 0, which only retires, so that the agent hears the reason.
+    session_->go_away(refused ? kRefusedCode : static_cast<uint32_t>(NGHTTP2_CANCEL), reason, true);
   }
 
   asio::awaitable<Error> wait_closed() override { return session_->wait_closed(); }

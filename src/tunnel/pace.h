@@ -1,6 +1,7 @@
-// When to dial again. A relay that goes takes all its agents' links at one moment; they come back spread evenly over a window and not
-// as a storm, however long it was away: the first try lies anywhere in the window, each later one in the second half of one that
-// grows slowly up to a limit. Windows that double would leave stragglers behind a crowd. Pure: the caller brings the random number. One thread.
+// When to dial again. A relay that goes takes all its agents' links at one moment; they come back spread evenly over a window and
+// not as a storm, however long it was away: the first try lies anywhere in the window, each later one in the second half of one
+// that grows slowly up to a limit. Windows that double would leave stragglers behind a crowd. Pure: the caller brings the random
+// number. One thread.
 #pragma once
 
 #include <algorithm>

@@ -51,7 +51,7 @@ describe('links', () => {
     assert.ok(Date.now() - before < 1_000, 'the first user after the return waits for nothing');
     await until(async () => (await relay.health()).links === 2);
     await Promise.all([first.stop('SIGKILL'), second.stop()]);
-    wire.cut();
+    await wire.close();
     await relay.stop();
     await target.stop();
   });
@@ -108,7 +108,7 @@ describe('strangers', () => {
     await once(socket, 'close');
     clearInterval(drip);
     assert.ok(Date.now() - begun < 6_500);
-    wire.cut();
+    await wire.close();
   });
 
   test('what is no TLS is closed, and counted', async () => {
@@ -144,7 +144,7 @@ describe('server-sent events', () => {
       assert.equal(answer.body.toString(), text);
     }
     await tunnel.stop();
-    wire.cut();
+    await wire.close();
     await relay.stop();
     await target.stop();
   });

@@ -110,10 +110,12 @@ class Program {
 }
 
 export class Relay extends Program {
-  static async start({ args = [], publicPort = 0, agentPort = 0, names = ['localhost', '127.0.0.1'], prefix = [] } = {}) {
+  // `own`: false for a relay whose certificate `args` say.
+  static async start({ args = [], publicPort = 0, agentPort = 0, names = ['localhost', '127.0.0.1'], prefix = [], own = true } = {}) {
     const { certificate, key, ca } = makeCertificate(names);
     const command = [...prefix, binary, 'relay', '--host', '127.0.0.1', '--public-port', String(publicPort), '--agent-port', String(agentPort), '--admin',
-                     '127.0.0.1:0', '--suffix', suffix, '--certificate', certificate, '--key', key, '--new-per-source', '0', '--most-per-source', '0', ...args];
+                     '127.0.0.1:0', '--suffix', suffix, ...(own ? ['--certificate', certificate, '--key', key] : []), '--new-per-source', '0', '--most-per-source', '0',
+                     ...args];
     const relay = new Relay(command[0], command.slice(1));
     relay.ca = ca;
     relay.certificate = certificate;
@@ -140,9 +142,9 @@ export class Relay extends Program {
 }
 
 export class Tunnel extends Program {
-  static start({ relay, relays, to, state = mkdtempSync(join(folder, 'state-')), args = ['--self-signed'], ca = relay?.ca }) {
+  static start({ relay, relays, to, state = mkdtempSync(join(folder, 'state-')), args = ['--self-signed'], ca = relay?.ca, ofSuffix = suffix }) {
     const addresses = (relays ?? [`localhost:${relay.agentPort}`]).flatMap((address) => ['--relay', address]);
-    const tunnel = new Tunnel(binary, ['tunnel', '--to', to, ...addresses, '--relay-ca', ca, '--suffix', suffix, '--state', state, '--json', ...args]);
+    const tunnel = new Tunnel(binary, ['tunnel', '--to', to, ...addresses, '--relay-ca', ca, '--suffix', ofSuffix, '--state', state, '--json', ...args]);
     tunnel.state = state;
     return tunnel;
   }
@@ -168,15 +170,34 @@ export class Tunnel extends Program {
   }
 }
 
-// A certificate authority that looks for the addresses at `relayPort` of loopback. `rejectNonces`: percent.
-export async function startPebble({ relayPort, rejectNonces = 20, validity_s = 3_600 }) {
+// A name server that says 127.0.0.1 of every name, and TXT records as they are set.
+export async function startNames() {
   const dns = await freePort();
   const management = await freePort();
+  const names = new Program('pebble-challtestsrv', ['-dns01', `127.0.0.1:${dns}`, '-http01', '', '-https01', '', '-tlsalpn01', '', '-management', `127.0.0.1:${management}`,
+                                                    '-defaultIPv4', '127.0.0.1', '-defaultIPv6', '']);
+  const setTxt = async (host, value) => {
+    const answer = await fetch(`http://127.0.0.1:${management}/set-txt`, { method: 'POST', body: JSON.stringify({ host, value }) });
+    if (!answer.ok) throw new Error(`set-txt: ${answer.status}`);
+  };
+  const until = Date.now() + 20_000;
+  for (;;) {
+    try {
+      await setTxt('ready.test.', 'yes');
+      return { dns: `127.0.0.1:${dns}`, setTxt, stop: () => names.stop() };
+    } catch (error) {
+      if (Date.now() > until) throw new Error(`the name server does not come: ${error}\n${names.log}`);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
+
+// A certificate authority that looks for the addresses at `relayPort` of loopback. `rejectNonces`: percent.
+export async function startPebble({ relayPort, rejectNonces = 20, validity_s = 3_600 }) {
   const directory = await freePort();
   const pebbleManagement = await freePort();
   const { certificate, key, ca } = makeCertificate(['localhost', '127.0.0.1']);
-  const names = new Program('pebble-challtestsrv', ['-dns01', `127.0.0.1:${dns}`, '-http01', '', '-https01', '', '-tlsalpn01', '', '-management', `127.0.0.1:${management}`,
-                                                    '-defaultIPv4', '127.0.0.1', '-defaultIPv6', '']);
+  const names = await startNames();
   const config = join(folder, `pebble-${directory}.json`);
   writeFileSync(config, JSON.stringify({
     pebble: {
@@ -191,7 +212,7 @@ export async function startPebble({ relayPort, rejectNonces = 20, validity_s = 3
       certificateValidityPeriod: validity_s,
     },
   }));
-  const pebble = new Program('pebble', ['-config', config, '-dnsserver', `127.0.0.1:${dns}`],
+  const pebble = new Program('pebble', ['-config', config, '-dnsserver', names.dns],
                              { env: { ...process.env, PEBBLE_VA_NOSLEEP: '1', PEBBLE_WFE_NONCEREJECT: String(rejectNonces), PEBBLE_AUTHZREUSE: '0' } });
   const agent = new https.Agent({ ca: readFileSync(ca) });
   const get = (url) => new Promise((resolve, reject) => {

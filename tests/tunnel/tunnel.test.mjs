@@ -93,9 +93,10 @@ describe('a tunnel that may choose', () => {
     socket.write(`GET / HTTP/1.1\r\nhost: ${tunnel.host}\r\nconnection: close\r\n\r\n`);
     let text = '';
     for await (const bytes of socket) text += bytes;
-    assert.match(text, /here$/);
+    assert.match(text, /here$/, `${tunnel.output.join('\n')}\n${tunnel.log}\n${relay.log}`);
     await tunnel.stop();
     tcp.close();
+    await udp.close();
     await relay.stop();
     await target.stop();
   });
