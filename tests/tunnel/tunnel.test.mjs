@@ -75,7 +75,12 @@ for (const carrier of ['h2', 'quic']) describe(`a tunnel over ${carrier}`, () =>
 
 describe('a tunnel that may choose', () => {
   test('falls back to HTTP/2 where UDP does not get through, and comes back when it does', async () => {
-    const target = await startTarget((call, answer) => answer.end('here'));
+    let finish;
+    const target = await startTarget((call, answer) => {
+      if (call.url === '/') return answer.end('here');
+      answer.write('begun ');
+      finish = () => answer.end('ended');
+    });
     const relay = await Relay.start();
     const udp = new UdpImpairment({ to: { host: '127.0.0.1', port: relay.agentPort } });
     const port = await udp.listen();
@@ -89,11 +94,17 @@ describe('a tunnel that may choose', () => {
     assert.equal((await request(relay, tunnel.host, { ca: tunnel.trusted() })).body.toString(), 'here');
     // The machine's address changes in the middle of a connection: the stream goes on.
     const socket = await connectTls(relay, tunnel.host, { ca: tunnel.trusted() });
-    udp.rebind();
-    socket.write(`GET / HTTP/1.1\r\nhost: ${tunnel.host}\r\nconnection: close\r\n\r\n`);
+    socket.write(`GET /slow HTTP/1.1\r\nhost: ${tunnel.host}\r\nconnection: close\r\n\r\n`);
     let text = '';
-    for await (const bytes of socket) text += bytes;
-    assert.match(text, /here$/, `${tunnel.output.join('\n')}\n${tunnel.log}\n${relay.log}`);
+    for await (const bytes of socket) {
+      text += bytes;
+      if (finish && text.includes('begun')) {
+        await udp.rebind();
+        finish();
+        finish = undefined;
+      }
+    }
+    assert.match(text, /begun[^]*ended/, `${tunnel.output.join('\n')}\n${tunnel.log}\n${relay.log}`);
     await tunnel.stop();
     tcp.close();
     await udp.close();
