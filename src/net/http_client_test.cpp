@@ -295,7 +295,7 @@ struct Certificate {
 // Accepts TLS and hands the streams to the HTTP server, as a tunnel will.
 class TlsFront {
  public:
-  TlsFront(TestServer& server, const Certificate& certificate) : acceptor_(server.loop().context()) {
+  TlsFront(TestServer& server, const Certificate& certificate) : acceptor_(asio::make_strand(server.loop().context())) {
     TlsOptions options;
     options.certificate_chain_file = certificate.certificate;
     options.private_key_file = certificate.key;
@@ -305,7 +305,7 @@ class TlsFront {
     acceptor_.bind({asio::ip::address_v4::loopback(), 0});
     acceptor_.listen();
     port_ = acceptor_.local_endpoint().port();
-    done_ = asio::co_spawn(server.loop().context(), run(server, *context), asio::use_future);
+    done_ = asio::co_spawn(acceptor_.get_executor(), run(server, *context), asio::use_future);
   }
   ~TlsFront() {
     asio::post(acceptor_.get_executor(), [this] { acceptor_.close(); });
