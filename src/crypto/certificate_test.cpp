@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "crypto/certificate_test_util.h"
 
 namespace pocketfleet {
 namespace {
@@ -23,18 +24,6 @@ using TestObject = std::unique_ptr<ASN1_OBJECT, decltype(&ASN1_OBJECT_free)>;
 constexpr const char* kTunnelOid = "1.3.6.1.4.1.65535.1";
 constexpr const char* kAcmeOid = "1.3.6.1.5.5.7.1.31";
 constexpr int64_t kDayMs = 86'400'000;
-
-// RFC 9773, appendix A.
-constexpr const char* kRfcExample =
-    "-----BEGIN CERTIFICATE-----\n"
-    "MIIBQzCB66ADAgECAgUAh2VDITAKBggqhkjOPQQDAjAVMRMwEQYDVQQDEwpFeGFt\n"
-    "cGxlIENBMCIYDzAwMDEwMTAxMDAwMDAwWhgPMDAwMTAxMDEwMDAwMDBaMBYxFDAS\n"
-    "BgNVBAMTC2V4YW1wbGUuY29tMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEeBZu\n"
-    "7cbpAYNXZLbbh8rNIzuOoqOOtmxA1v7cRm//AwyMwWxyHz4zfwmBhcSrf47NUAFf\n"
-    "qzLQ2PPQxdTXREYEnKMjMCEwHwYDVR0jBBgwFoAUaYhba4dGQEHhs3uEe6CuLN4B\n"
-    "yNQwCgYIKoZIzj0EAwIDRwAwRAIge09+S5TZAlw5tgtiVvuERV6cT4mfutXIlwTb\n"
-    "+FYN/8oCIClDsqBklhB9KAelFiYt9+6FDj3z4KGVelYM5MdsO3pK\n"
-    "-----END CERTIFICATE-----\n";
 
 P256PrivateKey make_key() {
   return *P256PrivateKey::generate();
