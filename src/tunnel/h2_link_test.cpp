@@ -2,33 +2,22 @@
 
 #include <gtest/gtest.h>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/local/connect_pair.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/use_future.hpp>
-#include <optional>
 
-#include "crypto/certificate.h"
-#include "net/signal.h"
 #include "net/sockets.h"
-#include "tunnel/identity.h"
+#include "tunnel/link_test_util.h"
 
 namespace pocketfleet::tunnel {
 namespace {
 
-using Link = std::pair<std::shared_ptr<RelayLink>, std::shared_ptr<AgentLink>>;
-
 // Both ends of a link over a pair of sockets, and the loop that they run on.
-class H2LinkTest : public ::testing::Test {
+class H2LinkTest : public LinkTest {
  protected:
   H2LinkTest() {
-    key_pem_ = *key_.to_pem();
-    certificate_ = *make_agent_certificate(key_, "twelve bytes");
     net::TlsOptions server;
     server.certificate_chain_pem = certificate_;
     server.private_key_pem = key_pem_;
@@ -39,15 +28,7 @@ class H2LinkTest : public ::testing::Test {
     client_ = *net::TlsContext::client(client);
   }
 
-  template <typename T>
-  T run(asio::awaitable<T> work) {
-    auto done = asio::co_spawn(context_, std::move(work), asio::use_future);
-    context_.restart();
-    while (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) context_.run_one();
-    return done.get();
-  }
-
-  asio::awaitable<Link> connect(H2Options options = {}) {
+  asio::awaitable<Pair> connect(H2Options options = {}) {
     asio::local::stream_protocol::socket a(context_), b(context_);
     asio::local::connect_pair(a, b);
     auto relay_side = net::make_socket_stream(std::move(a), "agent");
@@ -69,48 +50,9 @@ class H2LinkTest : public ::testing::Test {
     relay = *make_h2_relay_link(std::move(*tls), options);
     boost::system::error_code ignored;
     if (!agent) co_await both.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    co_return Link(relay, agent);
+    co_return Pair(relay, agent);
   }
 
-  AgentLink::Introduction introduction(const std::shared_ptr<AgentLink>& agent, std::string key_auth = {}) {
-    AgentLink::Introduction out;
-    out.domain = domain_;
-    out.key_auth = std::move(key_auth);
-    out.prove = [this, binding = agent->facts().binding](bool bound) {
-      return bound ? prove_binding(key_, domain_, binding) : prove_domain(key_, domain_);
-    };
-    return out;
-  }
-
-  // Something that runs beside the test's own coroutine.
-  struct Task {
-    explicit Task(const asio::any_io_executor& executor) : done(executor) {}
-    std::optional<Result<void>> result;
-    net::Signal done;
-  };
-  std::shared_ptr<Task> start(asio::awaitable<Result<void>> work) {
-    auto task = std::make_shared<Task>(context_.get_executor());
-    asio::co_spawn(
-        context_,
-        [task, work = std::move(work)]() mutable -> asio::awaitable<void> {
-          task->result = co_await std::move(work);
-          task->done.raise();
-        },
-        asio::detached);
-    return task;
-  }
-  static asio::awaitable<Result<void>> end_of(std::shared_ptr<Task> task) {
-    if (!task->result) co_await task->done.wait(10'000);
-    co_return task->result.value_or(fail(ErrorCode::kDeadlineExceeded, "the task did not end"));
-  }
-  std::shared_ptr<Task> introduce(const std::shared_ptr<AgentLink>& agent, std::string key_auth = {}) {
-    return start(agent->introduce(introduction(agent, std::move(key_auth)), 5'000));
-  }
-
-  asio::io_context context_;
-  const P256PrivateKey key_ = *P256PrivateKey::generate();
-  const std::string domain_ = client_id(key_.public_key()) + ".fleet.test";
-  std::string key_pem_, certificate_;
   std::shared_ptr<net::TlsContext> server_, client_;
 };
 

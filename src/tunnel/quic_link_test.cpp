@@ -11,7 +11,6 @@
 #include <boost/asio/ip/udp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/use_future.hpp>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
@@ -19,9 +18,7 @@
 #include <set>
 
 #include "base/files.h"
-#include "crypto/certificate.h"
-#include "net/signal.h"
-#include "tunnel/identity.h"
+#include "tunnel/link_test_util.h"
 #include "tunnel/quic_routes.h"
 #include "tunnel/quic_streams.h"
 
@@ -103,16 +100,12 @@ class BadNet : public std::enable_shared_from_this<BadNet> {
 };
 
 // A listener, agents that dial it, and the loop that all of it runs on.
-class QuicLinkTest : public ::testing::Test {
+class QuicLinkTest : public LinkTest {
  protected:
-  using Pair = std::pair<std::shared_ptr<RelayLink>, std::shared_ptr<AgentLink>>;
-
   QuicLinkTest() {
     std::string name = ::testing::TempDir() + "quic_XXXXXX";
     folder_ = ::mkdtemp(name.data());
     trusted_ = folder_ + "/trusted.pem";
-    key_pem_ = *key_.to_pem();
-    certificate_ = *make_agent_certificate(key_, "twelve bytes");
     EXPECT_TRUE(write_file_atomic(trusted_, certificate_));
     server_.certificate_chain_pem = certificate_;
     server_.private_key_pem = key_pem_;
@@ -121,18 +114,6 @@ class QuicLinkTest : public ::testing::Test {
     dial_.trusted_file = trusted_;
   }
   ~QuicLinkTest() override { std::filesystem::remove_all(folder_); }
-
-  template <typename T>
-  T run(asio::awaitable<T> work) {
-    auto done = asio::co_spawn(context_, std::move(work), asio::use_future);
-    context_.restart();
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      if (std::chrono::steady_clock::now() > until) throw std::runtime_error("the test does not end");
-      context_.run_one_for(std::chrono::seconds(1));
-    }
-    return done.get();
-  }
 
   void listen() {
     auto listener =
@@ -183,44 +164,6 @@ class QuicLinkTest : public ::testing::Test {
     const auto end = co_await end_of(introduced);
     if (!confirmed || !end) throw std::runtime_error("the control exchange failed");
     co_return pair;
-  }
-
-  AgentLink::Introduction introduction(const std::shared_ptr<AgentLink>& agent, std::string key_auth = {}) {
-    AgentLink::Introduction out;
-    out.domain = domain_;
-    out.key_auth = std::move(key_auth);
-    out.prove = [this, binding = agent->facts().binding](bool bound) {
-      return bound ? prove_binding(key_, domain_, binding) : prove_domain(key_, domain_);
-    };
-    return out;
-  }
-
-  // Something that runs beside the test's own coroutine.
-  struct Task {
-    explicit Task(const asio::any_io_executor& executor) : done(executor) {}
-    std::optional<Result<void>> result;
-    net::Signal done;
-  };
-  std::shared_ptr<Task> start(asio::awaitable<Result<void>> work) {
-    auto task = std::make_shared<Task>(context_.get_executor());
-    asio::co_spawn(
-        context_,
-        [task, work = std::move(work)]() mutable -> asio::awaitable<void> {
-          task->result = co_await std::move(work);
-          task->done.raise();
-        },
-        asio::detached);
-    return task;
-  }
-  static asio::awaitable<Result<void>> end_of(std::shared_ptr<Task> task) {
-    while (!task->result) {
-      const bool woken = co_await task->done.wait(30'000);
-      if (!woken) break;
-    }
-    co_return task->result.value_or(fail(ErrorCode::kDeadlineExceeded, "the task did not end"));
-  }
-  std::shared_ptr<Task> introduce(const std::shared_ptr<AgentLink>& agent, std::string key_auth = {}) {
-    return start(agent->introduce(introduction(agent, std::move(key_auth)), 5'000));
   }
 
   // Sends back what comes on each stream, and its end, until the link ends.
@@ -281,10 +224,7 @@ class QuicLinkTest : public ::testing::Test {
     co_return false;
   }
 
-  asio::io_context context_;
-  const P256PrivateKey key_ = *P256PrivateKey::generate();
-  const std::string domain_ = client_id(key_.public_key()) + ".fleet.test";
-  std::string folder_, trusted_, key_pem_, certificate_;
+  std::string folder_, trusted_;
   QuicServerOptions server_;
   QuicDialOptions dial_;
   uint16_t port_ = 0;
