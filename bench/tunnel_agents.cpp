@@ -31,10 +31,6 @@ using namespace pocketfleet::tunnel;
 
 namespace {
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 struct Crowd {
   asio::io_context context{1};
   RelayAddress relay;

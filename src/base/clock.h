@@ -22,6 +22,14 @@ class SystemClock final : public Clock {
   static const SystemClock& instance();
 };
 
+// The system's clock, where no other can be given.
+inline int64_t now_ms() {
+  return SystemClock::instance().now_ms();
+}
+inline int64_t unix_ms() {
+  return SystemClock::instance().unix_ms();
+}
+
 class FakeClock final : public Clock {
  public:
   explicit FakeClock(int64_t start_ms = 1'000'000) : now_(start_ms) {}

@@ -19,10 +19,6 @@ namespace {
 constexpr size_t kReadBytes = 16u << 10;
 constexpr int64_t kCancelPollMs = 50;
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 bool is_token(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||

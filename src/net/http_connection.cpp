@@ -24,10 +24,6 @@ constexpr size_t kMaxPipelinedBytes = 64u << 10;
 constexpr size_t kLingerBytes = 1u << 20;
 constexpr int64_t kLingerMs = 1'000;
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 // Formatting a date costs more than the rest of a small answer, so each thread keeps the last second's.
 std::string_view http_date() {
   thread_local std::time_t last = 0;

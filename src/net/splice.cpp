@@ -18,10 +18,6 @@ constexpr size_t kSmallBytes = 1u << 10;
 constexpr size_t kLargeBytes = 32u << 10;
 constexpr int64_t kShutdownMs = 1'000;
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 struct Shared {
   explicit Shared(const asio::any_io_executor& executor) : ended(executor) {}
   Signal ended;

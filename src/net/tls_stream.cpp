@@ -100,10 +100,6 @@ BIO_METHOD* bio_method() {
   return method;
 }
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 // Counts down from a timeout; negative stays for ever.
 class Until {
  public:

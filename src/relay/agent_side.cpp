@@ -21,10 +21,6 @@ using tcp = asio::ip::tcp;
 constexpr size_t kTrimEvery = 500;   // links
 constexpr int64_t kProbeMs = 3'000;  // for a sign of life when somebody else comes with the same id
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 // What the agent claims, once its proof has been checked.
 Result<AgentClaim> check_claim(const tunnel::AgentHello& hello, const tunnel::LinkFacts& facts, const RelayOptions& options,
                                const std::vector<std::string>& suffixes) {

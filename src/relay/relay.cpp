@@ -3,9 +3,7 @@
 #include <sys/resource.h>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_future.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"

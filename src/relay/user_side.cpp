@@ -32,10 +32,6 @@ constexpr std::string_view kAcmeProtocol = "acme-tls/1";
 constexpr uint8_t kInternalError = 80;  // TLS alerts (RFC 8446, 6.2)
 constexpr uint8_t kUnrecognizedName = 112;
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 // Counts a user from its first byte to its last, wherever its coroutines run.
 class Ticket {
  public:

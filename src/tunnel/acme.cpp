@@ -29,10 +29,6 @@ constexpr int64_t kMostRequestMs = 30'000;
 constexpr int64_t kMostPollMs = 10'000;
 constexpr int kMostNonceTries = 10;
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 bool is_loopback(const std::string& host) {
   if (host == "localhost") return true;
   boost::system::error_code error;

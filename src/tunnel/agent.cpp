@@ -29,10 +29,6 @@ namespace {
 constexpr int64_t kIntroductionMs = 30'000;
 constexpr int64_t kLookMs = 200;  // whether a link has lost its last user
 
-int64_t unix_ms() {
-  return SystemClock::instance().unix_ms();
-}
-
 Result<void> make_private_folder(const std::string& path) {
   std::error_code ec;
   std::filesystem::create_directories(path, ec);

@@ -16,10 +16,6 @@ constexpr size_t kMostPemBytes = 256u << 10;
 constexpr int64_t kIntroductionMs = 30'000;
 constexpr int kSelfSignedDays = 365;
 
-int64_t unix_ms() {
-  return SystemClock::instance().unix_ms();
-}
-
 }  // namespace
 
 Result<void> Tunnel::Impl::use_certificate(const std::string& chain_pem, const std::string& key_pem) {

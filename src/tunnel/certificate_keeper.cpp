@@ -21,10 +21,6 @@ constexpr int64_t kSoonestMs = 10'000;      // after a failure
 constexpr int64_t kLatestMs = 3'600'000;
 constexpr int64_t kLeastBetweenMs = 3'600'000;  // of two orders that went well
 
-int64_t unix_ms() {
-  return SystemClock::instance().unix_ms();
-}
-
 // Few are wanted, and seldom.
 uint32_t any_number() {
   return static_cast<uint32_t>(std::random_device{}());

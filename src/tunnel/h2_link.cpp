@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::string_view kProofHeader = "pocketfleet-proof";  // "1": over the connection's binding
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 int64_t left_ms(int64_t until) {
   return std::max<int64_t>(until - now_ms(), 0);
 }

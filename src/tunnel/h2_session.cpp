@@ -23,10 +23,6 @@ constexpr size_t kMostHeaderBytes = 8u << 10;  // of one request or response
 constexpr int32_t kConnectionWindowBytes = 16 << 20;
 constexpr int64_t kGoAwayMs = 1'000;
 
-int64_t now_ms() {
-  return SystemClock::instance().now_ms();
-}
-
 nghttp2_nv name_value(std::string_view name, std::string_view value) {
   return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())), reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())),
           name.size(), value.size(), NGHTTP2_NV_FLAG_NONE};
