@@ -68,6 +68,17 @@ ExternalProject_Add(llama_cpp
   BUILD_BYPRODUCTS ${llama_libs}
   USES_TERMINAL_BUILD ON)
 
+# ggml alone, with the headers that a backend of its own needs.
+add_library(pf_ggml INTERFACE)
+add_dependencies(pf_ggml llama_cpp)
+target_include_directories(pf_ggml SYSTEM INTERFACE ${POCKETFLEET_LLAMA_DIR}/ggml/include ${POCKETFLEET_LLAMA_DIR}/ggml/src)
+set(ggml_libs ${llama_libs})
+list(FILTER ggml_libs INCLUDE REGEX "/libggml")
+target_link_libraries(pf_ggml INTERFACE ${ggml_libs} Threads::Threads ${CMAKE_DL_LIBS})
+if(NOT POCKETFLEET_PORTABLE)
+  target_link_libraries(pf_ggml INTERFACE gomp)
+endif()
+
 add_library(pf_llama INTERFACE)
 add_dependencies(pf_llama llama_cpp)
 target_include_directories(pf_llama SYSTEM INTERFACE

@@ -1,0 +1,13 @@
+// The matmul kernels that were compiled into this build, by instruction set. Calling one that the processor lacks is an illegal
+// instruction: choose through isa.h.
+#pragma once
+
+#include "kernels/matmul.h"
+
+namespace pocketfleet::kernels {
+
+#if defined(__x86_64__)
+extern const MatmulKernels kMatmulAvx2;
+#endif
+
+}  // namespace pocketfleet::kernels
