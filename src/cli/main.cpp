@@ -46,6 +46,10 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   serve->add_option("--cpus", options.cpus, "cores that the threads are held to, like 4-7; default: as tuned, or any");
   serve->add_option("--batch", options.batch_tokens, "tokens in one call of the model; default: as tuned, or 512")
       ->check(CLI::Range(8, 8192));
+  serve
+      ->add_option("--kernels", options.kernels,
+                   "auto: our own kernels where they suit this processor; off: llama.cpp's; default: as tuned, or auto")
+      ->check(CLI::IsMember({"auto", "off"}));
   serve->add_option("--flash-attention", options.flash_attention, "on or off; default: as tuned, or on")
       ->check(CLI::IsMember({"on", "off"}));
   serve->add_flag("!--no-tuned", options.use_tuned, "do not use what pocketfleet tune found on this machine");

@@ -24,6 +24,7 @@ struct ServeOptions {
   int threads = 0;
   std::string cpus;             // "4-7"; empty: as tuned, or any
   int batch_tokens = 0;         // 0: as tuned, or 512
+  std::string kernels;          // auto, off; empty: as tuned, or auto
   std::string flash_attention;  // on, off; empty: as tuned, or on
   bool use_tuned = true;
   int queue = 64;

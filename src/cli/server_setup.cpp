@@ -125,6 +125,7 @@ Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options) {
   engine.kv_type = options.kv_type;
   engine.cpus = parse_cpu_list(options.cpus);
   engine.batch_tokens = options.batch_tokens;
+  engine.kernels = options.kernels != "off";
   engine.flash_attention = options.flash_attention != "off";
   engine.checkpoint_disk_bytes = static_cast<uint64_t>(options.checkpoint_disk_mib) << 20;
   engine.checkpoint_folder = options.checkpoint_dir;

@@ -176,6 +176,7 @@ Json json_of(const Settings& settings) {
           {"batch_tokens", settings.probe.batch_tokens},
           {"kv_type", settings.probe.kv_type},
           {"flash_attention", settings.probe.flash_attention},
+          {"kernels", settings.probe.kernels},
           {"streams", settings.probe.streams}};
 }
 

@@ -44,6 +44,7 @@ void take_tuned(ServeOptions& options) {
   if (options.cpus.empty() && options.threads == 0) options.cpus = format_cpu_list(probe.cpus);
   if (options.batch_tokens == 0) options.batch_tokens = probe.batch_tokens;
   if (options.kv_type.empty()) options.kv_type = probe.kv_type;
+  if (options.kernels.empty()) options.kernels = probe.kernels ? "auto" : "off";
   if (options.flash_attention.empty()) options.flash_attention = probe.flash_attention ? "on" : "off";
   if (options.slots == 0) options.slots = std::max(probe.streams, kLeastSlots);
   log_info("tuned", {{"work", found->first},

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "engine/llama_staging.h"
+#include "engine/make_context.h"
 
 namespace pocketfleet {
 
@@ -146,12 +147,11 @@ Result<std::unique_ptr<DraftHead>> DraftHead::create(llama_model* model, const D
   params.n_outputs_max = params.n_seq_max;  // llama.cpp wants room for one of each, though one asks at a time
   params.n_threads = options.threads;
   params.n_threads_batch = options.threads;
-  params.flash_attn_type = options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_AUTO : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = options.kv_type;
   params.type_v = options.kv_type;
   params.kv_unified = true;
   params.no_perf = true;
-  head->context_.reset(llama_init_from_model(model, params));
+  head->context_.reset(make_context(model, params, options.flash_attention, options.kernels));
   if (!head->context_) return fail(ErrorCode::kOutOfMemory, "no context for the draft head could be made");
   llama_set_embeddings_nextn(head->context_.get(), true, true);
   head->width_ = static_cast<size_t>(llama_model_n_embd_out(model));

@@ -17,6 +17,7 @@ struct DraftHeadOptions {
   int streams = 4;  // that guess at a time; further ones do without
   int threads = 1;
   bool flash_attention = true;
+  bool kernels = true;  // as the model was loaded
   ggml_type kv_type = GGML_TYPE_F16;
 };
 

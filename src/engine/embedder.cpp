@@ -1,4 +1,5 @@
 #include "engine/embedder.h"
+#include "engine/make_context.h"
 
 #include <fmt/format.h>
 
@@ -80,12 +81,11 @@ Result<std::unique_ptr<Embedder>> Embedder::create(llama_model* model, const Emb
   params.n_seq_max = kMostSequences;
   params.n_threads = options.threads;
   params.n_threads_batch = options.threads;
-  params.flash_attn_type = options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_AUTO : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.kv_unified = true;
   params.no_perf = true;
   params.embeddings = true;
   params.pooling_type = type_of(options.pooling);
-  embedder->context_.reset(llama_init_from_model(model, params));
+  embedder->context_.reset(make_context(model, params, options.flash_attention, options.kernels));
   if (!embedder->context_) {
     return fail(ErrorCode::kOutOfMemory,
                 fmt::format("no context of {} tokens for embeddings could be made; try a smaller --ctx", options.context_tokens));

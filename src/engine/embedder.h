@@ -24,6 +24,7 @@ struct EmbedderOptions {
   size_t batch_tokens = 512;
   Pooling pooling = Pooling::kModel;
   bool flash_attention = true;
+  bool kernels = true;  // as the model was loaded
 };
 
 class Embedder {

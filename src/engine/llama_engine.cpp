@@ -17,6 +17,7 @@
 #include "engine/grammar.h"
 #include "engine/kv_type.h"
 #include "engine/llama_runtime.h"
+#include "engine/make_context.h"
 #include "engine/ngram_draft.h"
 #include "engine/output_format.h"
 #include "engine/pin_thread.h"
@@ -240,6 +241,7 @@ class LlamaEngineImpl final : public Engine {
     PF_CHECK_OK(pin_thread(options_.cpus));
     runtime_options.batch_tokens = options_.batch_tokens;
     runtime_options.flash_attention = options_.flash_attention;
+    runtime_options.kernels = options_.kernels;
     runtime_options.draft_head = options_.speculation == Speculation::kMtp;
     PF_TRY(runtime_options.kv_type, parse_kv_type(options_.kv_type));
     // Reading the weights is most of the time; the rest is left for buffers and the first batch.
@@ -283,6 +285,7 @@ class LlamaEngineImpl final : public Engine {
         head.streams = options_.slots;
         head.threads = runtime_->threads();
         head.flash_attention = options_.flash_attention;
+        head.kernels = options_.kernels;
         head.kv_type = kv_type;
         PF_TRY(draft_head_, DraftHead::create(runtime_->model(), head));
         out.draft_tokens = tokens(kHeadTokens);
@@ -302,6 +305,7 @@ class LlamaEngineImpl final : public Engine {
     options.threads = runtime_->threads();
     options.batch_tokens = runtime_->batch_tokens();
     options.flash_attention = options_.flash_attention;
+    options.kernels = options_.kernels;
     PF_TRY(embedder_, Embedder::create(runtime_->model(), options));
     return {};
   }
@@ -334,9 +338,9 @@ class LlamaEngineImpl final : public Engine {
       options.budget_bytes = options_.checkpoint_disk_bytes;
       PF_TRY(options.identity.model, digest_model());
       // What decides in which order sums are made, and so the last bits of a state.
-      options.identity.build =
-          hash128(fmt::format("{} {} flash {} batch {}{}", llama_version(), llama_print_system_info(), options_.flash_attention,
-                              options_.batch_tokens, options_.deterministic ? " deterministic" : ""));
+      options.identity.build = hash128(fmt::format(
+          "{} {} kernels {} flash {} batch {}{}", llama_version(), llama_print_system_info(), kernels_in_use(options_.kernels),
+          options_.flash_attention, options_.batch_tokens, options_.deterministic ? " deterministic" : ""));
       PF_TRY(const ggml_type kv_type, parse_kv_type(options_.kv_type));
       options.identity.key_type = options.identity.value_type = static_cast<uint32_t>(kv_type);
       return CheckpointDisk::open(std::move(options));

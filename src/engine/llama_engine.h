@@ -27,6 +27,7 @@ struct LlamaEngineOptions {
   uint64_t checkpoint_disk_bytes = 0;  // what they may take there
   std::string kv_type = "f16";         // f32, f16, q8_0
   bool flash_attention = true;
+  bool kernels = true;         // our own instead of ggml-cpu's, where they suit this processor
   bool deterministic = false;  // the same request gives the same bits, whatever else there is to do; one at a time
   Speculation speculation = Speculation::kNone;
   int draft_tokens = 0;           // guessed ahead of a stream and verified in one batch; 0: as many as suit the guesser

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "engine/llama_staging.h"
+#include "engine/make_context.h"
 
 #ifdef POCKETFLEET_PORTABLE
 #include <ggml-backend.h>
@@ -82,10 +83,6 @@ size_t recurrent_bytes_per_sequence(llama_context* context, llama_memory_t memor
   return bytes;
 }
 
-std::shared_ptr<llama_model> shared(llama_model* model) {
-  return model == nullptr ? nullptr : std::shared_ptr<llama_model>(model, llama_model_free);
-}
-
 constexpr size_t kScoreMemoryBytes = 64u << 20;
 constexpr int kScoreSequencesMost = 24;
 // Without a context no prompt is too long.
@@ -107,7 +104,7 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   model_params.load_mtp = options.draft_head;
   std::unique_ptr<LlamaRuntime> runtime(new LlamaRuntime());
   runtime->draft_head_ = options.draft_head;
-  runtime->model_ = options.model ? options.model : shared(llama_model_load_from_file(options.model_path.c_str(), model_params));
+  runtime->model_ = options.model ? options.model : load_model(options.model_path, model_params, options.kernels);
   if (!runtime->model_) {
     return fail(ErrorCode::kInvalidModel, fmt::format("{} could not be loaded: {}", options.model_path,
                                                       t_last_error.empty() ? "llama.cpp gave no reason" : t_last_error));
@@ -129,7 +126,6 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   params.n_ubatch = params.n_batch;
   params.n_threads = threads;
   params.n_threads_batch = threads;
-  params.flash_attn_type = options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_AUTO : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = options.kv_type;
   params.type_v = options.kv_type;
   params.kv_unified = true;
@@ -142,7 +138,8 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
       params.n_ctx = 256;
       params.n_seq_max = 2;
       params.n_outputs_max = 2;
-      const std::unique_ptr<llama_context, ContextDeleter> probe(llama_init_from_model(runtime->model_.get(), params));
+      const std::unique_ptr<llama_context, ContextDeleter> probe(
+          make_context(runtime->model_.get(), params, options.flash_attention, options.kernels));
       if (!probe) return fail(ErrorCode::kOutOfMemory, fmt::format("no context could be made: {}", t_last_error));
       const size_t each = recurrent_bytes_per_sequence(probe.get(), llama_get_memory(probe.get()), 0);
       if (each > 0) score_sequences = static_cast<int>(std::min<size_t>(kScoreMemoryBytes / each, kScoreSequencesMost));
@@ -155,7 +152,7 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   params.n_ctx = static_cast<uint32_t>(per_request) * static_cast<uint32_t>(options.slots);
   params.n_seq_max = static_cast<uint32_t>(runtime->sequences_);
   params.n_outputs_max = static_cast<uint32_t>(runtime->max_outputs_);
-  runtime->context_.reset(llama_init_from_model(runtime->model_.get(), params));
+  runtime->context_.reset(make_context(runtime->model_.get(), params, options.flash_attention, options.kernels));
   if (!runtime->context_) {
     return fail(ErrorCode::kOutOfMemory,
                 fmt::format("no context of {} tokens x {} slots could be made: {}. Try a smaller --ctx or fewer --slots.",
@@ -197,7 +194,7 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load_vocabulary(const std::s
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   std::unique_ptr<LlamaRuntime> runtime(new LlamaRuntime());
-  runtime->model_ = shared(llama_model_load_from_file(model_path.c_str(), params));
+  runtime->model_ = load_model(model_path, params, false);
   if (!runtime->model_) {
     return fail(ErrorCode::kInvalidModel, fmt::format("{} could not be loaded: {}", model_path,
                                                       t_last_error.empty() ? "llama.cpp gave no reason" : t_last_error));

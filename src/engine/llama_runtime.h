@@ -26,6 +26,7 @@ struct RuntimeOptions {
   int score_sequences = -1;  // further sequences for labelling; -1: as many as cost little memory
   ggml_type kv_type = GGML_TYPE_F16;
   bool flash_attention = true;
+  bool kernels = true;      // our own instead of ggml-cpu's, where they suit; as `model` was loaded
   bool draft_head = false;  // load the model's draft head and keep what it wants to know
 };
 

@@ -140,24 +140,35 @@ Result<ProbeResult> measure_here(const RuntimeOptions& options, const ProbeSetti
 }  // namespace
 
 Result<std::unique_ptr<SpeedProbe>> SpeedProbe::open(const std::string& model_path) {
+  std::unique_ptr<SpeedProbe> probe(new SpeedProbe(model_path));
+  PF_CHECK_OK(probe->base(true));
+  return probe;
+}
+
+Result<LlamaRuntime*> SpeedProbe::base(bool kernels) {
+  if (base_ && base_kernels_ == kernels) return base_.get();
+  base_.reset();
   RuntimeOptions options;
-  options.model_path = model_path;
+  options.model_path = model_path_;
   options.context_tokens = 256;
   options.slots = 1;
   options.score_sequences = 0;
-  PF_TRY(auto base, LlamaRuntime::load(options, [](float) { return true; }));
-  return std::unique_ptr<SpeedProbe>(new SpeedProbe(std::move(base)));
+  options.kernels = kernels;
+  PF_TRY(base_, LlamaRuntime::load(options, [](float) { return true; }));
+  base_kernels_ = kernels;
+  return base_.get();
 }
 
-SpeedProbe::SpeedProbe(std::unique_ptr<LlamaRuntime> base) : base_(std::move(base)) {}
+SpeedProbe::SpeedProbe(std::string model_path) : model_path_(std::move(model_path)) {}
 SpeedProbe::~SpeedProbe() = default;
 
 Result<ProbeResult> SpeedProbe::measure(const ProbeSettings& settings, const ProbeWork& work, bool whole,
                                         const CancelToken& cancel) {
   if (work.prompt_tokens < 1 || work.written_tokens < 0 || settings.streams < 1)
     return fail(ErrorCode::kInvalidArgument, "a probe reads at least one token in at least one stream");
+  PF_TRY(LlamaRuntime * base, this->base(settings.kernels));
   RuntimeOptions options;
-  options.model = base_->share_model();
+  options.model = base->share_model();
   options.context_tokens =
       work.prompt_tokens + work.written_tokens + std::max(settings.batch_tokens, static_cast<int>(kPieceTokens));
   options.slots = settings.streams;
@@ -165,6 +176,7 @@ Result<ProbeResult> SpeedProbe::measure(const ProbeSettings& settings, const Pro
   options.batch_tokens = settings.batch_tokens;
   options.score_sequences = 0;
   options.flash_attention = settings.flash_attention;
+  options.kernels = settings.kernels;
   PF_TRY(options.kv_type, parse_kv_type(settings.kv_type));
   // A thread of its own: OpenMP's workers belong to the thread that started them, and keep its cores.
   Result<ProbeResult> result = fail(ErrorCode::kInternal, "not measured");

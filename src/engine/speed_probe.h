@@ -21,6 +21,7 @@ struct ProbeSettings {
   int batch_tokens = 512;
   std::string kv_type = "f16";
   bool flash_attention = true;
+  bool kernels = true;
   int streams = 1;  // requests at the same time
   bool operator==(const ProbeSettings&) const = default;
 };
@@ -46,8 +47,13 @@ class SpeedProbe {
   Result<ProbeResult> measure(const ProbeSettings& settings, const ProbeWork& work, bool whole, const CancelToken& cancel);
 
  private:
-  explicit SpeedProbe(std::unique_ptr<LlamaRuntime> base);
-  std::unique_ptr<LlamaRuntime> base_;  // holds the weights
+  explicit SpeedProbe(std::string model_path);
+  // Which holds the weights, laid out for our kernels or for ggml-cpu's; the other's are given up.
+  Result<LlamaRuntime*> base(bool kernels);
+
+  std::string model_path_;
+  bool base_kernels_ = true;
+  std::unique_ptr<LlamaRuntime> base_;
   // States in the middle of a prompt, by its length, cache type and whether attention is the fused one.
   std::map<std::tuple<int, std::string, bool>, std::vector<uint8_t>> middles_;
 };

@@ -59,6 +59,8 @@ class Search {
     PF_CHECK_OK(choose(others, "batch", kWorthwhile));
     vary(knobs_.flash_attention, [](Settings& settings, bool value) { settings.probe.flash_attention = value; });
     PF_CHECK_OK(choose(others, "flash attention", kWorthwhile));
+    vary(knobs_.kernels, [](Settings& settings, bool value) { settings.probe.kernels = value; });
+    PF_CHECK_OK(choose(others, "kernels", kWorthwhile));
     vary(knobs_.kv_types, [](Settings& settings, const std::string& value) { settings.probe.kv_type = value; });
     return choose(others, "cache type", kWorthLessExact);
   }
@@ -134,11 +136,11 @@ bool possible(const Settings& settings) {
 }
 
 std::string describe(const Settings& settings) {
-  return fmt::format("{} thread{} on {}, batch {}, {}, {}, {} stream{}", settings.probe.cpus.size(),
-                     settings.probe.cpus.size() == 1 ? "" : "s", format_cpu_list(settings.probe.cpus),
-                     settings.probe.batch_tokens, settings.probe.kv_type,
-                     settings.probe.flash_attention ? "flash attention" : "no flash attention", settings.probe.streams,
-                     settings.probe.streams == 1 ? "" : "s");
+  return fmt::format(
+      "{} thread{} on {}, batch {}, {}, {}, {}{} stream{}", settings.probe.cpus.size(),
+      settings.probe.cpus.size() == 1 ? "" : "s", format_cpu_list(settings.probe.cpus), settings.probe.batch_tokens,
+      settings.probe.kv_type, settings.probe.flash_attention ? "flash attention" : "no flash attention",
+      settings.probe.kernels ? "" : "llama.cpp's kernels, ", settings.probe.streams, settings.probe.streams == 1 ? "" : "s");
 }
 
 std::vector<Settings> Knobs::grid() const {
@@ -148,9 +150,11 @@ std::vector<Settings> Knobs::grid() const {
       for (const int batch : batch_tokens) {
         for (const std::string& kv_type : kv_types) {
           for (const bool flash : flash_attention) {
-            for (const int count : streams) {
-              Settings settings{model, {set.cpus, batch, kv_type, flash, count}};
-              if (possible(settings)) out.push_back(std::move(settings));
+            for (const bool ours : kernels) {
+              for (const int count : streams) {
+                Settings settings{model, {set.cpus, batch, kv_type, flash, ours, count}};
+                if (possible(settings)) out.push_back(std::move(settings));
+              }
             }
           }
         }
@@ -169,6 +173,7 @@ Settings Knobs::usual() const {
     settings.probe.batch_tokens = batch_tokens.back();
   settings.probe.kv_type = kv_types.front();
   settings.probe.flash_attention = flash_attention.front();
+  settings.probe.kernels = kernels.front();
   settings.probe.streams = streams.back();
   return settings;
 }

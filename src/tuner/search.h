@@ -40,6 +40,7 @@ struct Knobs {
   std::vector<int> batch_tokens = {64, 128, 256, 512, 1024};
   std::vector<std::string> kv_types = {"f16", "q8_0"};
   std::vector<bool> flash_attention = {true, false};
+  std::vector<bool> kernels = {true, false};
   std::vector<int> streams = {1};
 
   // All that could be tried, and what a server takes when nobody says anything.

@@ -45,6 +45,7 @@ Json json_of(const TunedKey& key, const Tuned& tuned) {
             {"batch_tokens", probe.batch_tokens},
             {"kv_type", probe.kv_type},
             {"flash_attention", probe.flash_attention},
+            {"kernels", probe.kernels},
             {"streams", probe.streams}}},
           {"sustained",
            {{"read_tokens_per_s", tuned.sustained.read_tokens_per_s},
@@ -68,6 +69,7 @@ std::optional<Tuned> read(const std::string& text, const TunedKey& key) {
     probe.batch_tokens = settings.at("batch_tokens").get<int>();
     probe.kv_type = settings.at("kv_type").get<std::string>();
     probe.flash_attention = settings.at("flash_attention").get<bool>();
+    probe.kernels = settings.at("kernels").get<bool>();
     probe.streams = settings.at("streams").get<int>();
     const Json& sustained = json->at("sustained");
     tuned.sustained.read_tokens_per_s = sustained.at("read_tokens_per_s").get<double>();

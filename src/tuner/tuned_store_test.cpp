@@ -23,7 +23,7 @@ class TunedStoreTest : public ::testing::Test {
 
 Tuned example() {
   Tuned tuned;
-  tuned.settings.probe = {{0, 1}, 256, "q8_0", false, 4};
+  tuned.settings.probe = {{0, 1}, 256, "q8_0", false, false, 4};
   tuned.sustained = {123.5, 9.25, 57'000};
   tuned.sample_ms = 51'000;
   tuned.tuned_unix_ms = 1'764'500'000'000;
