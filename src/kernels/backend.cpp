@@ -2,6 +2,7 @@
 
 #include <ggml-backend-impl.h>
 #include <ggml-backend.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -325,9 +326,18 @@ KernelsOff::~KernelsOff() {
   --t_off;
 }
 
-size_t packed_weight_bytes(ggml_type type, int64_t columns, int64_t rows) {
-  const Layout layout = layout_for(type, columns, rows);
-  return the_isa() == nullptr || layout == Layout::kNone ? 0 : packed_bytes(layout, columns, rows);
+double packed_bytes_per_file_byte(std::string_view type_name) {
+  if (the_isa() == nullptr) return 0;
+  for (int number = 0; number < GGML_TYPE_COUNT; ++number) {
+    const auto type = static_cast<ggml_type>(number);
+    const char* name = ggml_type_name(type);
+    if (name == nullptr || type_name.size() != std::strlen(name) || strncasecmp(name, type_name.data(), type_name.size()) != 0)
+      continue;
+    const Layout layout = layout_for(type, 256, kUnitRows);
+    if (layout == Layout::kNone) return 0;
+    return static_cast<double>(packed_bytes(layout, 256, kUnitRows)) / static_cast<double>(ggml_row_size(type, 256) * kUnitRows);
+  }
+  return 0;
 }
 
 void observe_kernels(std::function<void(const Computed&)> observer) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace pocketfleet::kernels {
 
@@ -33,8 +34,9 @@ class KernelsOff {
   KernelsOff& operator=(const KernelsOff&) = delete;
 };
 
-// Bytes that a weight takes once packed, or 0 where this processor's kernels do not take it.
-size_t packed_weight_bytes(ggml_type type, int64_t columns, int64_t rows);
+// How much of this processor's memory a weight takes for each byte in the file, by its type's name in any case ("Q4_K"); 0 where
+// the kernels do not take it.
+double packed_bytes_per_file_byte(std::string_view type_name);
 
 // What a kernel gave, told to an observer before the next node is computed. Tests compare it with a computation in double
 // precision.

@@ -16,21 +16,25 @@ inline constexpr int kActivationBlock = 32;
 
 // Rounded activations of a few columns. `columns` is the number that they were rounded for: the stride of everything.
 struct QuantizedTile {
-  int8_t* quants;      // [block][8 groups of 4 k][column][4]
-  float* scales;       // [block][column]
-  float* sums;         // [block][column], scale times the sum of the block's quants
-  int32_t* half_sums;  // [block][2 halves of 16 k][column]: two int16, the sums of k%4 in {0,1} and in {2,3}
+  int8_t* quants;  // [block][8 groups of 4 k][column][4]
+  float* scales;   // [block][column]
+  float* sums;     // [block][column], scale times the sum of the block's quants
+  // Where sums of products with weights that are stored 8, or 32, above their values start: minus 8 times the sum of a block's
+  // quants, or minus 32 times that of each half of 16. Two int16, for the quants with k%4 in {0,1} and in {2,3}; they wrap
+  // around.
+  int32_t* starts_8;   // [block][column]
+  int32_t* starts_32;  // [block][half][column]
   int columns;
 
   static constexpr size_t bytes(int64_t columns, int64_t k) {
-    return static_cast<size_t>(columns * (k / kActivationBlock)) * (kActivationBlock + 4 + 4 + 8);
+    return static_cast<size_t>(columns * (k / kActivationBlock)) * (kActivationBlock + 4 + 4 + 4 + 8);
   }
   static QuantizedTile at(std::byte* memory, int columns, int64_t k) {
     const size_t cells = static_cast<size_t>(columns) * static_cast<size_t>(k / kActivationBlock);
     auto* quants = reinterpret_cast<int8_t*>(memory);
-    auto* half_sums = reinterpret_cast<int32_t*>(quants + cells * kActivationBlock);
-    auto* scales = reinterpret_cast<float*>(half_sums + 2 * cells);
-    return {quants, scales, scales + cells, half_sums, columns};
+    auto* starts = reinterpret_cast<int32_t*>(quants + cells * kActivationBlock);
+    auto* scales = reinterpret_cast<float*>(starts + 3 * cells);
+    return {quants, scales, scales + cells, starts, starts + cells, columns};
   }
 };
 

@@ -55,6 +55,8 @@ struct Traits<Layout::kQ6_K> {
 
 template <Layout L>
 constexpr int kPartCount = static_cast<int>(sizeof(Traits<L>::kParts) / sizeof(Part));
+template <Layout L>
+constexpr bool kTwoParts = kPartCount<L> == 2;
 
 // One part's weights for eight rows, one byte each, a vector for each group; and its scales.
 template <Layout L>
@@ -146,8 +148,11 @@ struct Reader<Layout::kQ6_K> {
       : at(reinterpret_cast<const uint8_t*>(panel) + static_cast<size_t>(block / 8) * q6_k::kBytes),
         part32(static_cast<int>(block % 8)) {}
   PF_INLINE __m256i group(int, int group) const {
-    const __m256i low = nibbles(at + q6_k::kQuants + part32 * 128, group);
-    const __m256i bits = load256(at + q6_k::kHighBits + part32 * 64 + group / 4 * 32);
+    // Both are read again for each group: kept for the next ones, they would take registers that sums need.
+    const uint8_t* block = at;
+    asm volatile("" : "+r"(block));
+    const __m256i low = nibbles(block + q6_k::kQuants + part32 * 128, group);
+    const __m256i bits = load256(block + q6_k::kHighBits + part32 * 64 + group / 4 * 32);
     const int shift = group % 4 * 2;
     const __m256i placed = shift >= 4 ? _mm256_srli_epi16(bits, shift - 4) : _mm256_slli_epi16(bits, 4 - shift);
     return _mm256_or_si256(low, _mm256_and_si256(placed, _mm256_set1_epi8(0x30)));
@@ -193,8 +198,13 @@ void quantize(const float* x, size_t stride, int columns, int64_t k, const Quant
       low = _mm_add_epi16(low, _mm_shuffle_epi32(low, 1));
       high = _mm_add_epi16(high, _mm_shuffle_epi32(high, 1));
       const int32_t low_sums = _mm_cvtsi128_si32(low), high_sums = _mm_cvtsi128_si32(high);
-      out.half_sums[(block * 2) * out.columns + c] = low_sums;
-      out.half_sums[(block * 2 + 1) * out.columns + c] = high_sums;
+      const __m128i both = _mm_add_epi16(low, high);
+      const auto minus = [](__m128i sums, int shift) {
+        return _mm_cvtsi128_si32(_mm_slli_epi16(_mm_sub_epi16(_mm_setzero_si128(), sums), shift));
+      };
+      out.starts_8[block * out.columns + c] = minus(both, 3);
+      out.starts_32[(block * 2) * out.columns + c] = minus(low, 5);
+      out.starts_32[(block * 2 + 1) * out.columns + c] = minus(high, 5);
       const int sum = static_cast<int16_t>(low_sums) + (low_sums >> 16) + static_cast<int16_t>(high_sums) + (high_sums >> 16);
       out.scales[block * out.columns + c] = scale;
       out.sums[block * out.columns + c] = scale * static_cast<float>(sum);
@@ -204,18 +214,15 @@ void quantize(const float* x, size_t stride, int columns, int64_t k, const Quant
 
 // ---- sums of one part
 
-// Where a part's sums start: minus offset times the sum of its activations, for each of a lane's two pairs.
+// Where a part's sums start, so that the weights' offset is gone in the end.
 template <Layout L, int P>
-PF_INLINE __m256i start(const int32_t* half_sums, int columns, int column) {
+PF_INLINE __m256i start(const int32_t* starts_8, const int32_t* starts_32, int columns, int column) {
   constexpr Part part = Traits<L>::kParts[P];
   if (part.offset == 0) return _mm256_setzero_si256();
-  __m256i sums;
-  if (part.groups == kBlockGroups) {
-    sums = _mm256_add_epi16(_mm256_set1_epi32(half_sums[column]), _mm256_set1_epi32(half_sums[columns + column]));
-  } else {
-    sums = _mm256_set1_epi32(half_sums[part.first_group / 4 * columns + column]);
-  }
-  return _mm256_mullo_epi16(sums, _mm256_set1_epi16(static_cast<short>(-part.offset)));
+  if (part.offset == 8) return _mm256_set1_epi32(starts_8[column]);
+  if (part.offset == 16) return _mm256_slli_epi16(_mm256_set1_epi32(starts_8[column]), 1);
+  static_assert(part.offset != 32 || part.groups == 4, "starts of 32 are for halves");
+  return _mm256_set1_epi32(starts_32[part.first_group / 4 * columns + column]);
 }
 
 PF_INLINE __m256 widen(__m256i sums) {
@@ -302,13 +309,13 @@ void expand_unit(const std::byte* unit, int64_t k, std::byte* memory) {
 }
 
 template <Layout L, int P, int C, int... I>
-PF_INLINE void tile_part(std::integer_sequence<int, I...>, const uint8_t*& weights, const int8_t* quants,
-                         const int32_t* half_sums, const float* activation_scales, const float* scales, float* sums) {
+PF_INLINE void tile_part(std::integer_sequence<int, I...>, const uint8_t*& weights, const int8_t* quants, const int32_t* starts_8,
+                         const int32_t* starts_32, const float* activation_scales, const float* scales, float* sums) {
   constexpr Part part = Traits<L>::kParts[P];
   quants += part.first_group * C * 4;
   __m256i a0[C], a1[C];
-  ((a0[I] = start<L, P>(half_sums, C, I), a1[I] = a0[I]), ...);
-#pragma GCC unroll 1
+  ((a0[I] = start<L, P>(starts_8, starts_32, C, I), a1[I] = a0[I]), ...);
+#pragma GCC unroll 8
   for (int g = 0; g < part.groups; ++g) {
     const __m256i w0 = load256(weights), w1 = load256(weights + 32);
     (step(a0[I], a1[I], w0, w1, quants + 4 * I), ...);
@@ -339,14 +346,15 @@ __attribute__((noinline)) void tile(const std::byte* expanded, const QuantizedTi
   const float* scales = from.scales;
   const float* mins = from.mins;
   const int8_t* quants = in.quants;
-  const int32_t* half_sums = in.half_sums;
+  const int32_t* starts_8 = in.starts_8;
+  const int32_t* starts_32 = in.starts_32;
   const float* activation_scales = in.scales;
   const float* activation_sums = in.sums;
   for (int64_t block = 0; block < k / kActivationBlock; ++block) {
-    tile_part<L, 0, C>(kColumns, weights, quants, half_sums, activation_scales, scales, sums);
+    tile_part<L, 0, C>(kColumns, weights, quants, starts_8, starts_32, activation_scales, scales, sums);
     scales += kUnitRows;
-    if constexpr (kPartCount < L >> 1) {
-      tile_part<L, 1, C>(kColumns, weights, quants, half_sums, activation_scales, scales, sums);
+    if constexpr (kTwoParts<L>) {
+      tile_part<L, 1, C>(kColumns, weights, quants, starts_8, starts_32, activation_scales, scales, sums);
       scales += kUnitRows;
     }
     if constexpr (Traits<L>::kMins) {
@@ -360,7 +368,8 @@ __attribute__((noinline)) void tile(const std::byte* expanded, const QuantizedTi
       mins += kUnitRows;
     }
     quants += kActivationBlock * C;
-    half_sums += 2 * C;
+    starts_8 += C;
+    starts_32 += 2 * C;
     activation_scales += C;
     activation_sums += C;
   }
@@ -396,11 +405,11 @@ void tile_any(const std::byte* expanded, const QuantizedTile& in, int64_t k, flo
 
 template <Layout L, int P, int... I>
 PF_INLINE void direct_part(std::integer_sequence<int, I...>, const Reader<L>& reader, const int8_t* quants,
-                           const int32_t* half_sums, const float* activation_scales, __m256* sums) {
+                           const int32_t* starts_8, const int32_t* starts_32, const float* activation_scales, __m256* sums) {
   constexpr Part part = Traits<L>::kParts[P];
   constexpr int C = static_cast<int>(sizeof...(I));
   __m256i a[C];
-  ((a[I] = start<L, P>(half_sums, C, I)), ...);
+  ((a[I] = start<L, P>(starts_8, starts_32, C, I)), ...);
 #pragma GCC unroll 8
   for (int g = 0; g < part.groups; ++g) {
     const __m256i w = reader.group(P, part.first_group + g);
@@ -417,7 +426,8 @@ PF_INLINE void direct(std::integer_sequence<int, I...> columns, const std::byte*
   __m256 sums[C];
   ((sums[I] = _mm256_setzero_ps()), ...);
   const int8_t* quants = in.quants;
-  const int32_t* half_sums = in.half_sums;
+  const int32_t* starts_8 = in.starts_8;
+  const int32_t* starts_32 = in.starts_32;
   const float* scales = in.scales;
   const float* activation_sums = in.sums;
   // Far enough ahead for memory to answer. The next panel follows this one.
@@ -428,14 +438,15 @@ PF_INLINE void direct(std::integer_sequence<int, I...> columns, const std::byte*
     const Reader<L> reader(panel, block);
     for (size_t line = 0; line < kBlockBytes; line += kCacheLine) _mm_prefetch(ahead + line, _MM_HINT_T0);
     ahead += kBlockBytes;
-    direct_part<L, 0>(columns, reader, quants, half_sums, scales, sums);
-    if constexpr (kPartCount < L >> 1) direct_part<L, 1>(columns, reader, quants, half_sums, scales, sums);
+    direct_part<L, 0>(columns, reader, quants, starts_8, starts_32, scales, sums);
+    if constexpr (kTwoParts<L>) direct_part<L, 1>(columns, reader, quants, starts_8, starts_32, scales, sums);
     if constexpr (Traits<L>::kMins) {
       const __m256 min = reader.min();
       ((sums[I] = _mm256_fmadd_ps(min, _mm256_broadcast_ss(activation_sums + I), sums[I])), ...);
     }
     quants += kActivationBlock * C;
-    half_sums += 2 * C;
+    starts_8 += C;
+    starts_32 += 2 * C;
     scales += C;
     activation_sums += C;
   }
