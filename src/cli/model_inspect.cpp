@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/options.h"
 #include "cli/server_setup.h"
+#include "kernels/backend.h"
 #include "model/gguf.h"
 #include "model/memory_fit.h"
 
@@ -17,6 +18,21 @@ size_t recurrent_layers(const ModelSummary& summary) {
   size_t count = 0;
   for (const LayerState& layer : summary.layers) count += layer.recurrent_numbers > 0 ? 1 : 0;
   return count;
+}
+
+// Bytes of the weights that our own kernels compute with on this machine.
+uint64_t covered_bytes(const ModelSummary& summary) {
+  uint64_t covered = 0;
+  for (const TypeShare& share : summary.types) covered += kernels::packed_bytes_per_file_byte(share.type) > 0 ? share.bytes : 0;
+  return covered;
+}
+
+std::string covered_types(const ModelSummary& summary) {
+  std::string out;
+  for (const TypeShare& share : summary.types) {
+    if (kernels::packed_bytes_per_file_byte(share.type) > 0) out += (out.empty() ? "" : ", ") + share.type;
+  }
+  return out;
 }
 
 Json json_of(const ModelSummary& summary, const MemoryPlan& plan, const std::string& not_servable) {
@@ -39,6 +55,7 @@ Json json_of(const ModelSummary& summary, const MemoryPlan& plan, const std::str
               {"chat_template_sha256", template_digest(summary)},
               {"pools", summary.pools},
               {"types", std::move(types)},
+              {"kernels", {{"instruction_set", kernels::instruction_set()}, {"covered_bytes", covered_bytes(summary)}}},
               {"servable", not_servable.empty()},
               {"memory",
                {{"context_tokens", plan.context_tokens},
@@ -68,6 +85,12 @@ void print(const ModelSummary& summary, const MemoryPlan& plan, const ModelInspe
     types += fmt::format("{}{} {} ({} tensors)", types.empty() ? "" : ", ", share.type, format_bytes(share.bytes), share.tensors);
   }
   std::printf("  weights       %s\n", types.c_str());
+  const uint64_t covered = covered_bytes(summary);
+  std::printf("  kernels       %s\n", covered == 0
+                                          ? "llama.cpp's"
+                                          : fmt::format("{} for {} of {} ({})", kernels::instruction_set(), format_bytes(covered),
+                                                        format_bytes(summary.tensor_bytes), covered_types(summary))
+                                                .c_str());
   std::printf("  tokenizer     %s, %llu tokens\n", summary.tokenizer.c_str(),
               static_cast<unsigned long long>(summary.vocabulary));
   const std::string digest = template_digest(summary);
@@ -92,6 +115,7 @@ int run_model_inspect(const ModelInspectOptions& options) {
   settings.kv_type = options.kv_type;
   settings.checkpoint_bytes = static_cast<uint64_t>(options.checkpoint_ram_mib) << 20;
   settings.embeddings = summary->pools;
+  settings.packing_bytes = packing_bytes(*summary);
   const auto plan = compute_memory(*summary, settings);
   if (!plan) return fail_command("model inspect", plan.error());
   const auto servable = check_servable(*summary);

@@ -13,6 +13,7 @@
 #include "cli/serve_rules.h"
 #include "engine/fake_engine.h"
 #include "engine/llama_engine.h"
+#include "kernels/backend.h"
 #include "model/gguf.h"
 #include "model/memory_fit.h"
 #include "openai/profile.h"
@@ -45,6 +46,15 @@ Result<void> load_profiles(const ServeOptions& options, ProfileSet& profiles) {
   return {};
 }
 
+uint64_t packing_bytes(const ModelSummary& summary) {
+  double more = 0;
+  for (const TypeShare& share : summary.types) {
+    const double growth = kernels::packed_bytes_per_file_byte(share.type);
+    if (growth > 1) more += (growth - 1) * static_cast<double>(share.bytes);
+  }
+  return static_cast<uint64_t>(more);
+}
+
 namespace {
 
 MemorySettings settings_of(const ServeOptions& options, const ModelSummary& summary) {
@@ -56,6 +66,7 @@ MemorySettings settings_of(const ServeOptions& options, const ModelSummary& summ
   settings.checkpoint_bytes = static_cast<uint64_t>(options.checkpoint_ram_mib) << 20;
   settings.embeddings = options.pooling != "none" && (options.pooling != "model" || summary.pools);
   settings.draft_head = options.speculate == "mtp";
+  if (options.kernels != "off") settings.packing_bytes = packing_bytes(summary);
   return settings;
 }
 

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "cli/options.h"
 #include "engine/engine.h"
+#include "model/gguf.h"
 #include "openai/cors.h"
 #include "openai/keys.h"
 #include "openai/profile_prompt.h"
@@ -23,6 +24,9 @@ Result<int> choose_context(const ServeOptions& options);
 // Our own look at the model file: kIo when it cannot be opened, kInvalidModel for what llama.cpp could not load or would abort
 // on.
 Result<void> check_model_file(const ServeOptions& options);
+
+// What our kernels' form of the weights takes more than the file's, on this machine.
+uint64_t packing_bytes(const ModelSummary& summary);
 
 // Starts to load the model and returns while it loads.
 Result<std::unique_ptr<Engine>> make_engine(const ServeOptions& options);

@@ -366,6 +366,7 @@ class LlamaEngineImpl final : public Engine {
       status_.progress = 1;
       if (scheduler_) {
         log_info("model_ready", {{"model", info_.description},
+                                 {"kernels", info_.kernels},
                                  {"context", info_.context_tokens},
                                  {"slots", info_.slots},
                                  {"sequences", runtime_->sequences()},

@@ -177,6 +177,7 @@ Result<std::unique_ptr<LlamaRuntime>> LlamaRuntime::load(const RuntimeOptions& o
   llama_model_desc(model, description, sizeof description);
   ModelInfo& info = runtime->info_;
   info.description = description;
+  info.kernels = kernels_in_use(options.kernels);
   info.architecture = meta_string(model, "general.architecture");
   if (const char* chat_template = llama_model_chat_template(model, nullptr)) info.chat_template = chat_template;
   info.size_bytes = llama_model_size(model);

@@ -29,6 +29,7 @@ struct ModelInfo {
   int vocabulary = 0;
   int slots = 0;  // requests that write at the same time
   bool supports_thinking = false;
+  std::string kernels = "none";  // the instruction set of our own kernels, where they compute
   int embedding_dimensions = 0;  // of the vectors that embed() gives; 0: the model does not pool
 };
 

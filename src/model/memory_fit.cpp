@@ -93,7 +93,7 @@ Result<MemoryPlan> compute_memory(const ModelSummary& summary, const MemorySetti
   const uint64_t outputs = std::min(plan.sequences + kExtraOutputs, batch);
   const uint64_t cells = padded(times(plan.context_tokens, slots), 256);
 
-  plan.weight_bytes = summary.tensor_bytes - summary.draft_bytes;
+  plan.weight_bytes = summary.tensor_bytes - summary.draft_bytes + settings.packing_bytes;
   plan.kv_bytes = times(times(cells, kv_numbers) / width.numbers, width.bytes);
   plan.recurrent_bytes = times(sequence_bytes, plan.sequences);
   plan.compute_bytes = compute_buffer(summary, plan, cells, batch, outputs);

@@ -19,8 +19,9 @@ struct MemorySettings {
   uint64_t batch_tokens = 512;
   std::string kv_type = "f16";  // f32, f16, q8_0
   uint64_t checkpoint_bytes = 256u << 20;
-  bool embeddings = false;  // a context of its own for them
-  bool draft_head = false;  // likewise, and its weights
+  uint64_t packing_bytes = 0;  // what the weights take more in memory than in the file
+  bool embeddings = false;     // a context of its own for them
+  bool draft_head = false;     // likewise, and its weights
 };
 
 struct MemoryPlan {

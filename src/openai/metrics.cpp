@@ -37,6 +37,12 @@ void add_value(std::vector<MetricFamily>& families, MetricType type, const char*
   families.push_back(std::move(family));
 }
 
+void add_kernels(std::vector<MetricFamily>& families, const std::string& kernels) {
+  add_value(families, MetricType::Gauge, "pocketfleet_kernels_info", "1; the label says which kernels compute, or none of ours",
+            1);
+  families.back().metric.back().label.push_back({"instruction_set", kernels});
+}
+
 void add_engine(std::vector<MetricFamily>& families, const Engine& engine) {
   const EngineStatus status = engine.status();
   const EngineCounters counters = engine.counters();
@@ -70,6 +76,7 @@ void add_engine(std::vector<MetricFamily>& families, const Engine& engine) {
           counters.shelf.failed);
   gauge("pocketfleet_checkpoint_files", "Checkpoints on the disk", static_cast<double>(counters.shelf.files));
   gauge("pocketfleet_checkpoint_file_bytes", "Bytes of checkpoints on the disk", static_cast<double>(counters.shelf.bytes));
+  if (status.state == EngineState::kReady) add_kernels(families, engine.model().kernels);
   gauge("pocketfleet_running", "Requests being read or written", status.running);
   gauge("pocketfleet_queued", "Requests that wait", status.queued);
   gauge("pocketfleet_queued_tokens", "Prompt tokens that are not read yet", static_cast<double>(status.queued_tokens));
