@@ -1,3 +1,5 @@
+#if defined(__x86_64__)
+
 #include "kernels/concat.h"
 #include "kernels/delta_net.h"
 #include "kernels/flash_attention.h"
@@ -19,3 +21,5 @@ const Op* const kOps[] = {&Concat<Avx2>::op, &DeltaNet<Avx2>::op, &FlashAttentio
 const Isa kIsaAvx2 = {"avx2", &kMatmulAvx2, kOps};
 
 }  // namespace pocketfleet::kernels
+
+#endif

@@ -8,6 +8,8 @@ namespace pocketfleet::kernels {
 
 #if defined(__x86_64__)
 extern const Isa kIsaAvx2;
+#elif defined(__aarch64__)
+extern const Isa kIsaDotprod;
 #endif
 
 }  // namespace pocketfleet::kernels

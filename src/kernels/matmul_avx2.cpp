@@ -1,6 +1,8 @@
 // Matmul for AVX2. Weights of up to six bits times activations of eight are summed in sixteen bits over a whole part (16 products
 // a lane), which saves the widening after every step: it cannot overflow once the weights' offset is taken out, and that is done
 // by starting each sum at minus offset times the activations' sum. Sums wrap around on the way and come out right.
+#if defined(__x86_64__)
+
 #include <immintrin.h>
 
 #include <utility>
@@ -527,3 +529,5 @@ void direct_panel(Layout layout, const std::byte* panel, const QuantizedTile& in
 const MatmulKernels kMatmulAvx2 = {kTileColumns, kDirectColumns, expanded_bytes, quantize, expand, expanded_tile, direct_panel};
 
 }  // namespace pocketfleet::kernels
+
+#endif

@@ -8,6 +8,8 @@ namespace pocketfleet::kernels {
 
 #if defined(__x86_64__)
 extern const MatmulKernels kMatmulAvx2;
+#elif defined(__aarch64__)
+extern const MatmulKernels kMatmulDotprod;
 #endif
 
 }  // namespace pocketfleet::kernels
