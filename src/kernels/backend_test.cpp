@@ -1,7 +1,6 @@
 #include "kernels/backend.h"
 
 #include <ggml-backend.h>
-#include <ggml-cpu.h>
 #include <ggml.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "kernels/isa.h"
+#include "kernels/op_test_util.h"
 #include "kernels/weights.h"
 
 namespace pocketfleet::kernels {
@@ -92,6 +92,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 class KernelsBackend : public ::testing::Test {
  protected:
   void SetUp() override {
+    testing::load_ggml_cpu();
     if (!register_kernels()) GTEST_SKIP() << "this processor has none of the instruction sets that there are kernels for";
   }
   static Backend ours() { return Backend(ggml_backend_dev_init(our_device(), nullptr), ggml_backend_free); }

@@ -2,7 +2,7 @@
 // element read beyond it, the operation run on any number of threads, and vectors of any length without any instruction set.
 #pragma once
 
-#include <ggml-cpu.h>
+#include <ggml-backend.h>
 #include <ggml.h>
 #include <gtest/gtest.h>
 
@@ -69,6 +69,15 @@ struct PlainVectors {
     }
   }
 };
+
+// Builds for many processors load ggml-cpu as a library.
+inline void load_ggml_cpu() {
+  static const bool loaded = [] {
+    if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr) ggml_backend_load_all();
+    return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) != nullptr;
+  }();
+  ASSERT_TRUE(loaded) << "there is no ggml-cpu beside this program";
+}
 
 // In the place of vectors: the best instruction set of the processor that the test runs on.
 struct ThisProcessor {
@@ -154,10 +163,10 @@ class OpBench {
     std::fill_n(data(dst), ggml_nelements(dst), kUntouched);
     ggml_cgraph* graph = ggml_new_graph_custom(context_, 16, false);
     ggml_build_forward_expand(graph, dst);
-    ggml_cplan plan = ggml_graph_plan(graph, 1, nullptr);
-    std::vector<uint8_t> work(plan.work_size + 1);
-    plan.work_data = work.data();
-    EXPECT_EQ(ggml_graph_compute(graph, &plan), GGML_STATUS_SUCCESS);
+    load_ggml_cpu();
+    const std::unique_ptr<ggml_backend, void (*)(ggml_backend_t)> cpu(
+        ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr), ggml_backend_free);
+    EXPECT_EQ(ggml_backend_graph_compute(cpu.get(), graph), GGML_STATUS_SUCCESS);
     return {data(dst), data(dst) + ggml_nelements(dst)};
   }
 
