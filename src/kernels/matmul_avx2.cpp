@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/matmul_isa.h"
+#include "kernels/matmul_table.h"
 
 #define PF_INLINE __attribute__((always_inline)) inline
 
@@ -385,24 +386,6 @@ __attribute__((noinline)) void tile(const std::byte* expanded, const QuantizedTi
   }
 }
 
-template <Layout L>
-void tile_any(const std::byte* expanded, const QuantizedTile& in, int64_t k, float* out, size_t stride, int rows) {
-  switch (in.columns) {
-    case 1:
-      return tile<L, 1>(expanded, in, k, out, stride, rows);
-    case 2:
-      return tile<L, 2>(expanded, in, k, out, stride, rows);
-    case 3:
-      return tile<L, 3>(expanded, in, k, out, stride, rows);
-    case 4:
-      return tile<L, 4>(expanded, in, k, out, stride, rows);
-    case 5:
-      return tile<L, 5>(expanded, in, k, out, stride, rows);
-    default:
-      return tile<L, 6>(expanded, in, k, out, stride, rows);
-  }
-}
-
 // ---- one packed panel, for few columns
 
 template <Layout L, int P, int... I>
@@ -465,68 +448,34 @@ PF_INLINE void direct(std::integer_sequence<int, I...> columns, const std::byte*
   (write(I, sums[I]), ...);
 }
 
-template <Layout L>
-void direct_any(const std::byte* panel, const QuantizedTile& in, int64_t k, float* out, size_t stride, int rows) {
-  switch (in.columns) {
-    case 1:
-      return direct<L>(std::make_integer_sequence<int, 1>{}, panel, in, k, out, stride, rows);
-    case 2:
-      return direct<L>(std::make_integer_sequence<int, 2>{}, panel, in, k, out, stride, rows);
-    case 3:
-      return direct<L>(std::make_integer_sequence<int, 3>{}, panel, in, k, out, stride, rows);
-    default:
-      return direct<L>(std::make_integer_sequence<int, 4>{}, panel, in, k, out, stride, rows);
+struct Avx2Set {
+  static constexpr int kTileColumns = kernels::kTileColumns;
+  static constexpr int kDirectColumns = kernels::kDirectColumns;
+  static void quantize(const float* x, size_t stride, int columns, int64_t k, const QuantizedTile& out) {
+    kernels::quantize(x, stride, columns, k, out);
   }
-}
-
-// ---- one function for all layouts
-
-#define PF_FOR_LAYOUT(call) \
-  switch (layout) {         \
-    case Layout::kQ4_0:     \
-      call(Layout::kQ4_0);  \
-    case Layout::kQ8_0:     \
-      call(Layout::kQ8_0);  \
-    case Layout::kQ4_K:     \
-      call(Layout::kQ4_K);  \
-    case Layout::kQ5_K:     \
-      call(Layout::kQ5_K);  \
-    case Layout::kQ6_K:     \
-      call(Layout::kQ6_K);  \
-    case Layout::kNone:     \
-      break;                \
+  template <Layout L>
+  static size_t expanded_bytes(int64_t k) {
+    return expanded_size<L>(k);
   }
-
-size_t expanded_bytes(Layout layout, int64_t k) {
-#define PF_CALL(L) return expanded_size<L>(k)
-  PF_FOR_LAYOUT(PF_CALL)
-#undef PF_CALL
-  return 0;
-}
-
-void expand(Layout layout, const std::byte* unit, int64_t k, std::byte* out) {
-#define PF_CALL(L) return expand_unit<L>(unit, k, out)
-  PF_FOR_LAYOUT(PF_CALL)
-#undef PF_CALL
-}
-
-void expanded_tile(Layout layout, const std::byte* expanded, const QuantizedTile& in, int64_t k, float* out, size_t stride,
-                   int rows) {
-#define PF_CALL(L) return tile_any<L>(expanded, in, k, out, stride, rows)
-  PF_FOR_LAYOUT(PF_CALL)
-#undef PF_CALL
-}
-
-void direct_panel(Layout layout, const std::byte* panel, const QuantizedTile& in, int64_t k, float* out, size_t stride,
-                  int rows) {
-#define PF_CALL(L) return direct_any<L>(panel, in, k, out, stride, rows)
-  PF_FOR_LAYOUT(PF_CALL)
-#undef PF_CALL
-}
+  template <Layout L>
+  static void expand(const std::byte* unit, int64_t k, std::byte* out) {
+    expand_unit<L>(unit, k, out);
+  }
+  template <Layout L, int C>
+  static void tile(const std::byte* expanded, const QuantizedTile& in, int64_t k, float* out, size_t stride, int rows) {
+    kernels::tile<L, C>(expanded, in, k, out, stride, rows);
+  }
+  template <Layout L, int C>
+  [[gnu::noinline]] static void direct(const std::byte* panel, const QuantizedTile& in, int64_t k, float* out, size_t stride,
+                                       int rows) {
+    kernels::direct<L>(std::make_integer_sequence<int, C>{}, panel, in, k, out, stride, rows);
+  }
+};
 
 }  // namespace
 
-const MatmulKernels kMatmulAvx2 = {kTileColumns, kDirectColumns, expanded_bytes, quantize, expand, expanded_tile, direct_panel};
+const MatmulKernels kMatmulAvx2 = MatmulTable<Avx2Set>::kTable;
 
 }  // namespace pocketfleet::kernels
 
