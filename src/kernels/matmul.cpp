@@ -1,5 +1,7 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
+
 namespace pocketfleet::kernels {
 
 namespace {
@@ -19,10 +21,6 @@ Shape shape(const ggml_tensor* tensor) {
           x->ne[1] * x->ne[2] * x->ne[3],
           x->nb[1] / sizeof(float),
           tensor->nb[1] / sizeof(float)};
-}
-
-int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
 }
 
 }  // namespace
@@ -60,7 +58,7 @@ void run_matmul(const OpCall& call, const MatmulKernels& kernels, Activations& a
   const int width = kernels.tile_columns;
   const int64_t tiles = (s.columns + width - 1) / width;
   const auto tile_at = [&](int64_t t) {
-    const int columns = static_cast<int>(smaller(width, s.columns - t * width));
+    const int columns = static_cast<int>(std::min<int64_t>(width, s.columns - t * width));
     return QuantizedTile::at(activations.memory + QuantizedTile::bytes(t * width, s.k), columns, s.k);
   };
 
@@ -85,8 +83,8 @@ void run_matmul(const OpCall& call, const MatmulKernels& kernels, Activations& a
     // Parts long enough to be streamed from memory, short enough that nobody waits long for the last one.
     const int64_t part = call.threads == 1 ? panels : 1 + panels / (8 * call.threads);
     for (int64_t first; (first = call.team->take() * part) < panels;) {
-      for (int64_t p = first; p < smaller(first + part, panels); ++p) {
-        const int rows = static_cast<int>(smaller(kPanelRows, s.rows - p * kPanelRows));
+      for (int64_t p = first; p < std::min<int64_t>(first + part, panels); ++p) {
+        const int rows = static_cast<int>(std::min<int64_t>(kPanelRows, s.rows - p * kPanelRows));
         for (int64_t t = 0; t < tiles; ++t) {
           kernels.direct_panel(s.layout, weights + static_cast<size_t>(p) * panel_bytes, tile_at(t), s.k,
                                y + static_cast<size_t>(t * width) * s.y_stride + p * kPanelRows, s.y_stride, rows);
@@ -100,7 +98,7 @@ void run_matmul(const OpCall& call, const MatmulKernels& kernels, Activations& a
   const size_t unit_bytes = packed_panel_bytes(s.layout, s.k) * (kUnitRows / kPanelRows);
   const int64_t units = (s.rows + kUnitRows - 1) / kUnitRows;
   for (int64_t u; (u = call.team->take()) < units;) {
-    const int rows = static_cast<int>(smaller(kUnitRows, s.rows - u * kUnitRows));
+    const int rows = static_cast<int>(std::min<int64_t>(kUnitRows, s.rows - u * kUnitRows));
     kernels.expand(s.layout, weights + static_cast<size_t>(u) * unit_bytes, s.k, expanded);
     for (int64_t t = 0; t < tiles; ++t) {
       kernels.expanded_tile(s.layout, expanded, tile_at(t), s.k, y + static_cast<size_t>(t * width) * s.y_stride + u * kUnitRows,

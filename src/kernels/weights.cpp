@@ -64,26 +64,29 @@ void* buffer_base(ggml_backend_buffer_t buffer) {
   return buffer->context;
 }
 
-void buffer_memset(ggml_backend_buffer_t, ggml_tensor* tensor, uint8_t value, size_t offset, size_t size) {
+// Lets `write` change the file's form of a tensor.
+template <typename Write>
+void rewrite(ggml_tensor* tensor, const Write& write) {
+  if (layout_of(tensor) == Layout::kNone) {
+    write(static_cast<std::byte*>(tensor->data));
+    return;
+  }
   std::vector<std::byte> file(ggml_nbytes(tensor));
   read_weight(tensor, file.data());
-  std::memset(file.data() + offset, value, size);
+  write(file.data());
   pack(tensor, file.data());
 }
 
+void buffer_memset(ggml_backend_buffer_t, ggml_tensor* tensor, uint8_t value, size_t offset, size_t size) {
+  rewrite(tensor, [&](std::byte* file) { std::memset(file + offset, value, size); });
+}
+
 void buffer_set(ggml_backend_buffer_t, ggml_tensor* tensor, const void* data, size_t offset, size_t size) {
-  if (layout_of(tensor) == Layout::kNone) {
-    std::memcpy(static_cast<std::byte*>(tensor->data) + offset, data, size);
-    return;
-  }
-  if (offset == 0 && size == ggml_nbytes(tensor)) {
+  if (layout_of(tensor) != Layout::kNone && offset == 0 && size == ggml_nbytes(tensor)) {
     pack(tensor, data);
     return;
   }
-  std::vector<std::byte> file(ggml_nbytes(tensor));
-  read_weight(tensor, file.data());
-  std::memcpy(file.data() + offset, data, size);
-  pack(tensor, file.data());
+  rewrite(tensor, [&](std::byte* file) { std::memcpy(file + offset, data, size); });
 }
 
 void buffer_get(ggml_backend_buffer_t, const ggml_tensor* tensor, void* data, size_t offset, size_t size) {
