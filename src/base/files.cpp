@@ -7,10 +7,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "base/ids.h"
 
@@ -85,15 +83,6 @@ Result<void> write_file_atomic(const std::string& path, std::string_view bytes, 
   const FileDescriptor folder(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) ::fsync(folder.get());
   return {};
-}
-
-Result<std::string> cache_folder(std::string_view kind) {
-  for (const auto& [variable, below] : {std::pair{"XDG_CACHE_HOME", ""}, std::pair{"HOME", "/.cache"}}) {
-    if (const char* base = std::getenv(variable); base != nullptr && *base == '/')
-      return fmt::format("{}{}/pocketfleet/{}", base, below, kind);
-  }
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("neither XDG_CACHE_HOME nor HOME says where to keep {}: set one, or name a folder", kind));
 }
 
 }  // namespace pocketfleet

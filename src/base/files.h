@@ -11,9 +11,6 @@ namespace pocketfleet {
 
 // kIo when it cannot be read, kPayloadTooLarge when it has more than max_bytes.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
-// What this program keeps of `kind` between runs, for this user: $XDG_CACHE_HOME/pocketfleet/KIND, or under ~/.cache. Not made.
-// kInvalidArgument when neither is an absolute path.
-Result<std::string> cache_folder(std::string_view kind);
 // mode: permission bits of the new file.
 Result<void> write_file_atomic(const std::string& path, std::string_view bytes, unsigned mode = 0644);
 

@@ -1,6 +1,6 @@
 #include "cli/model_fetch.h"
 
-#include "base/files.h"
+#include "base/folders.h"
 #include "cli/byte_progress.h"
 
 namespace pocketfleet::cli {

@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/folders.h"
 #include "base/log.h"
 #include "cli/options.h"
 #include "cli/server_setup.h"
-#include "cli/state_folder.h"
 #include "relay/authoriser.h"
 #include "relay/relay.h"
 #include "tunnel/agent.h"

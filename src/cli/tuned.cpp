@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/files.h"
+#include "base/folders.h"
 #include "base/log.h"
 #include "engine/llama_engine.h"
 

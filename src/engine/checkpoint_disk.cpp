@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/log.h"
 
 namespace pocketfleet {
@@ -188,11 +189,7 @@ CheckpointDisk::~CheckpointDisk() {
 }
 
 Result<std::unique_ptr<CheckpointDisk>> CheckpointDisk::open(Options options) {
-  std::error_code error;
-  fs::create_directories(options.folder, error);
-  if (error) {
-    return fail(ErrorCode::kIo, fmt::format("the checkpoint folder {} cannot be made: {}", options.folder, error.message()));
-  }
+  PF_CHECK_OK(make_folder(options.folder));
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
   const std::string lock = impl->path_of("lock");

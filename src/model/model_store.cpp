@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "model/sha256.h"
 
@@ -31,13 +32,6 @@ std::string last_part(std::string_view path) {
   path = path.substr(0, path.find_first_of("?#"));
   const size_t slash = path.rfind('/');
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
-}
-
-Result<void> make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return fail(ErrorCode::kIo, fmt::format("{} could not be made: {}", path, error.message()));
-  return {};
 }
 
 // Held by one process at a time; goes with the process.

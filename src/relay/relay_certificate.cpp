@@ -2,10 +2,10 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
-#include <filesystem>
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/log.h"
 #include "crypto/certificate.h"
 #include "relay/relay_impl.h"
@@ -17,14 +17,6 @@ namespace {
 
 constexpr size_t kMostPemBytes = 1u << 20;
 constexpr int64_t kFarewellMs = 1'000;
-
-Result<void> make_private_folder(const std::string& path) {
-  std::error_code ec;
-  // Only a folder that we make gets our permissions.
-  if (std::filesystem::create_directories(path, ec)) std::filesystem::permissions(path, std::filesystem::perms::owner_all, ec);
-  if (ec) return fail(ErrorCode::kIo, "cannot make the folder " + path + ": " + ec.message(), "state");
-  return {};
-}
 
 Result<std::shared_ptr<net::TlsContext>> make_tls(const RelayOptions& options, const OwnCertificate& certificate) {
   net::TlsOptions tls;

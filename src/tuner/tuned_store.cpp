@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "engine/checkpoint_file.h"
 
@@ -106,9 +107,7 @@ std::optional<std::pair<std::string, Tuned>> TunedStore::find_any(TunedKey key) 
 }
 
 Result<void> TunedStore::put(const TunedKey& key, const Tuned& tuned) const {
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) return fail(ErrorCode::kIo, fmt::format("{} could not be made: {}", folder_, error.message()));
+  PF_CHECK_OK(make_folder(folder_));
   return write_file_atomic(path(key), dump_json(json_of(key, tuned)) + "\n");
 }
 

@@ -1,7 +1,5 @@
 #include "tunnel/agent.h"
 
-#include <sys/stat.h>
-
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -9,11 +7,11 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 #include <chrono>
-#include <filesystem>
 #include <optional>
 #include <random>
 
 #include "base/clock.h"
+#include "base/folders.h"
 #include "base/log.h"
 #include "crypto/certificate.h"
 #include "net/sockets.h"
@@ -28,14 +26,6 @@ namespace {
 
 constexpr int64_t kIntroductionMs = 30'000;
 constexpr int64_t kLookMs = 200;  // whether a link has lost its last user
-
-Result<void> make_private_folder(const std::string& path) {
-  std::error_code ec;
-  std::filesystem::create_directories(path, ec);
-  if (ec) return fail(ErrorCode::kIo, "cannot make the folder " + path + ": " + ec.message(), "state");
-  ::chmod(path.c_str(), 0700);
-  return {};
-}
 
 }  // namespace
 
