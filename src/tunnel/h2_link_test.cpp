@@ -133,6 +133,39 @@ TEST_F(H2LinkTest, ASlowReaderStallsNobodyElse) {
   }());
 }
 
+TEST_F(H2LinkTest, ReadersTogetherHoldNoMoreThanTheLimitAndTheWindow) {
+  run([this]() -> asio::awaitable<void> {
+    H2Options options;
+    options.most_unread_bytes = 1u << 20;
+    auto [relay, agent] = co_await connect(options);
+    constexpr size_t kWindows = 17;  // the limit, and what the connection's own window lets through, in MiB
+    const std::string much(1u << 20, 'x');
+    std::vector<std::unique_ptr<net::Stream>> ends, taken;
+    size_t written = 0;
+    while (ends.size() < 2 * kWindows && written == ends.size()) {
+      auto end = co_await relay->open(StreamKind::kUser, 5'000);
+      ends.push_back(std::move(*end));
+      auto incoming = co_await agent->accept();
+      taken.push_back(std::move(incoming->stream));
+      if (co_await ends.back()->write(much, 300)) ++written;
+    }
+    EXPECT_GE(written, kWindows - 1);
+    EXPECT_LE(written, kWindows + 1);  // 64 KiB of each wait at the writer's end
+    // What is read or let go of makes room for others.
+    std::string buffer(much.size(), '\0');
+    size_t got = 0;
+    while (got < much.size()) got += *co_await taken[0]->read_some(buffer.data() + got, buffer.size() - got, 5'000);
+    EXPECT_EQ(buffer, much);
+    for (size_t i = 1; i < taken.size(); ++i) taken[i].reset();
+    auto quick = co_await relay->open(StreamKind::kUser, 5'000);
+    auto quick_end = co_await agent->accept();
+    EXPECT_TRUE(co_await (*quick)->write(much, 5'000));
+    got = 0;
+    while (got < much.size()) got += *co_await quick_end->stream->read_some(buffer.data(), buffer.size(), 5'000);
+    EXPECT_EQ(got, much.size());
+  }());
+}
+
 TEST_F(H2LinkTest, AReadThatTimesOutLosesNothing) {
   run([this]() -> asio::awaitable<void> {
     auto [relay, agent] = co_await connect();

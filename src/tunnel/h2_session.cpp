@@ -123,12 +123,17 @@ struct H2Session::Callbacks {
     return 0;
   }
 
-  static int on_data(nghttp2_session* session, uint8_t, int32_t id, const uint8_t* data, size_t size, void* user) {
-    const auto channel = of(user).find(id);
-    nghttp2_session_consume_connection(session, size);
-    if (!channel || channel->abandoned) return 0;
-    channel->in.append(reinterpret_cast<const char*>(data), size);
-    channel->readable.raise();
+  static int on_data(nghttp2_session*, uint8_t, int32_t id, const uint8_t* data, size_t size, void* user) {
+    H2Session& self = of(user);
+    const auto channel = self.find(id);
+    const bool wanted = channel && !channel->abandoned;
+    self.owed_bytes_ += size;
+    if (wanted) {
+      self.unread_bytes_ += size;
+      channel->in.append(reinterpret_cast<const char*>(data), size);
+      channel->readable.raise();
+    }
+    self.count_read(0);
     return 0;
   }
 
@@ -305,6 +310,13 @@ std::shared_ptr<H2Channel> H2Session::find(int32_t id) const {
   return at == channels_.end() ? nullptr : at->second;
 }
 
+void H2Session::count_read(size_t bytes) {
+  unread_bytes_ -= bytes;
+  if (error_ || owed_bytes_ == 0 || unread_bytes_ > options_.most_unread_bytes) return;
+  nghttp2_session_consume_connection(session_, std::exchange(owed_bytes_, 0));
+  to_write_.raise();
+}
+
 void H2Session::fail_channel(H2Channel& channel, const Error& error) {
   if (!channel.error) channel.error = error;
   channel.closed = true;
@@ -404,6 +416,7 @@ asio::awaitable<Result<size_t>> H2Session::read_some(H2Channel& channel, char* d
         nghttp2_session_consume_stream(session_, channel.id, count);
         to_write_.raise();
       }
+      count_read(count);
       co_return count;
     }
     if (channel.error) co_return fail(*channel.error);
@@ -448,7 +461,12 @@ void H2Session::end_writing(H2Channel& channel) {
   to_write_.raise();
 }
 
+void H2Session::forget_unread(H2Channel& channel) {
+  count_read(std::exchange(channel.in, {}).size() - std::exchange(channel.in_read, 0));
+}
+
 void H2Session::reset(H2Channel& channel) {
+  forget_unread(channel);
   if (error_ || channel.closed) return;
   nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, channel.id, NGHTTP2_CANCEL);
   fail_channel(channel, Error{ErrorCode::kConnectionClosed, "the stream was closed", {}, 0});
@@ -456,11 +474,10 @@ void H2Session::reset(H2Channel& channel) {
 }
 
 void H2Session::abandon(H2Channel& channel) {
+  forget_unread(channel);
   if (error_ || channel.closed) return;
   if (!channel.out_ended) return reset(channel);
   channel.abandoned = true;
-  channel.in = std::string();
-  channel.in_read = 0;
   if (!channel.out_end_sent || channel.in_ended) return;
   // The peer may stop sending: nothing has gone wrong.
   nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, channel.id, NGHTTP2_NO_ERROR);

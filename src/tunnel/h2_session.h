@@ -1,8 +1,8 @@
 // HTTP/2 (RFC 9113, nghttp2) over one TLS connection, as the tunnel uses it: the relay is the HTTP/2 client, the agent the
 // server. A Channel is one HTTP/2 stream; H2Stream makes it a net::Stream. Everything runs on the transport's executor. The
-// window of the connection is given back as bytes arrive and that of a stream as they are read, so a slow reader stalls nobody
-// else and holds at most one window. Silence is probed by PING; a peer that answers none is dead. Sessions end with an Error that
-// everybody gets.
+// window of a stream is given back as bytes are read and that of the connection as they arrive, so a slow reader stalls nobody
+// else; only when all readers together leave too much unread the peer is slowed down as a whole. Silence is probed by PING; a
+// peer that answers none is dead. Sessions end with an Error that everybody gets.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -36,6 +36,7 @@ struct H2Options {
   int64_t write_stall_ms = 30'000;   // one write makes no progress for so long: likewise
   uint32_t stream_window_bytes = 1u << 20;
   uint32_t most_streams = 1'000;
+  size_t most_unread_bytes = 64u << 20;  // of all streams; beyond that, and one window more, the peer may send nothing
 };
 
 struct H2Channel {
@@ -114,6 +115,9 @@ class H2Session : public std::enable_shared_from_this<H2Session> {
   asio::awaitable<void> write_frames();
   asio::awaitable<void> keep_alive();
   void fail_channel(H2Channel& channel, const Error& error);
+  // Gives back what is owed of the connection's window, unless too much is unread.
+  void count_read(size_t bytes);
+  void forget_unread(H2Channel& channel);
   std::shared_ptr<H2Channel> find(int32_t id) const;
 
   std::unique_ptr<net::TlsStream> transport_;
@@ -126,6 +130,8 @@ class H2Session : public std::enable_shared_from_this<H2Session> {
   Signal ended_;
   Signal heard_;
   asio::steady_timer tick_;
+  size_t unread_bytes_ = 0;  // by all readers together
+  size_t owed_bytes_ = 0;    // of the connection's window, to be given back
   int64_t heard_ms_ = 0;
   bool ping_out_ = false;
   bool probing_ = false;
