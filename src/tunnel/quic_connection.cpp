@@ -16,14 +16,8 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 using Stream = QuicStreamState;
 
-constexpr size_t kMostReasonBytes = 200;
-constexpr uint64_t kRefused = 1;  // code of the application when it closes
-
 constexpr uint64_t kControlWindow = 128u << 10;
 constexpr uint64_t kConnectionWindow = 16u << 20;
-// What all readers of a connection may leave unread before the peer is slowed down as a whole.
-constexpr size_t kMostUnread = 64u << 20;
-constexpr size_t kGrantStep = 32u << 10;
 constexpr uint64_t kMostUserStreams = 1'000;
 
 constexpr int64_t kProbeSilenceMs = 50;
@@ -46,10 +40,6 @@ UdpEndpoint endpoint_of(const ngtcp2_addr& address) {
   std::memcpy(endpoint.data(), address.addr, address.addrlen);
   endpoint.resize(address.addrlen);
   return endpoint;
-}
-
-bool is_user_stream(int64_t id) {
-  return (id & 3) == 1;
 }
 
 QuicCid cid_of(const ngtcp2_cid& cid) {
@@ -141,70 +131,6 @@ int QuicConnection::on_drop_cid(ngtcp2_conn*, const ngtcp2_cid* cid, void* user)
   const QuicCid gone = cid_of(*cid);
   std::erase(self.cids_, gone);
   if (const auto router = self.router_.lock()) router->drop_cid(gone);
-  return 0;
-}
-
-int QuicConnection::on_stream_open(ngtcp2_conn*, int64_t id, void* user) {
-  auto& self = *static_cast<QuicConnection*>(user);
-  IncomingStream arrival;
-  arrival.kind = self.arriving_;
-  arrival.stream = make_quic_stream(self.add_stream(id));
-  self.arrivals_.push_back(std::move(arrival));
-  self.changed_.ring();
-  return 0;
-}
-
-int QuicConnection::on_stream_data(ngtcp2_conn*, uint32_t flags, int64_t id, uint64_t, const uint8_t* data, size_t size,
-                                   void* user, void*) {
-  auto& self = *static_cast<QuicConnection*>(user);
-  Stream* const stream = self.streams_.find(id);
-  self.owed_ += size;
-  if (stream != nullptr) {
-    if (stream->held && size > 0) {
-      stream->in.append(data, size);
-      self.unread_ += size;
-    }
-    if ((flags & NGTCP2_STREAM_DATA_FLAG_FIN) != 0) stream->in_ended = true;
-    stream->readable.raise();
-  }
-  self.grant_connection();
-  return 0;
-}
-
-int QuicConnection::on_acked(ngtcp2_conn*, int64_t id, uint64_t offset, uint64_t size, void* user, void*) {
-  Stream* const stream = static_cast<QuicConnection*>(user)->streams_.find(id);
-  if (stream == nullptr) return 0;
-  stream->out.acked(offset + size);
-  // A writer that waits is woken for more than a packet's worth of room.
-  if (stream->out.held() <= kQuicSendBuffer / 4 * 3) stream->writable.raise();
-  return 0;
-}
-
-int QuicConnection::on_stream_close(ngtcp2_conn*, uint32_t, int64_t id, uint64_t, void* user, void*) {
-  auto& self = *static_cast<QuicConnection*>(user);
-  Stream* const stream = self.streams_.find(id);
-  if (stream == nullptr) return 0;
-  stream->open = false;
-  stream->out_dead = true;
-  stream->out.clear();
-  if (!stream->in_ended) stream->in_reset = true;
-  stream->wake();
-  if (is_user_stream(id)) --self.user_streams_;
-  if (!stream->held) self.forget(id);
-  return 0;
-}
-
-int QuicConnection::on_stream_reset(ngtcp2_conn*, int64_t id, uint64_t, uint64_t, void* user, void*) {
-  Stream* const stream = static_cast<QuicConnection*>(user)->streams_.find(id);
-  if (stream == nullptr || stream->in_ended) return 0;
-  stream->in_reset = true;
-  stream->readable.raise();
-  return 0;
-}
-
-int QuicConnection::on_stream_window(ngtcp2_conn*, int64_t id, uint64_t, void* user, void*) {
-  auto& self = *static_cast<QuicConnection*>(user);
-  if (Stream* const stream = self.streams_.find(id)) self.streams_.unblock(*stream);
   return 0;
 }
 
@@ -524,150 +450,6 @@ std::string QuicConnection::write_close(const ngtcp2_connection_close_error& rea
   return std::string(reinterpret_cast<const char*>(packet.data()), static_cast<size_t>(written));
 }
 
-void QuicConnection::close_for(int rv, Error error) {
-  ngtcp2_connection_close_error reason;
-  ngtcp2_connection_close_error_default(&reason);
-  if (rv == NGTCP2_ERR_CRYPTO) {
-    ngtcp2_connection_close_error_set_transport_error_tls_alert(&reason, ngtcp2_conn_get_tls_alert(conn_), nullptr, 0);
-  } else {
-    ngtcp2_connection_close_error_set_transport_error_liberr(&reason, rv, nullptr, 0);
-  }
-  end(std::move(error), write_close(reason));
-}
-
-void QuicConnection::close(const std::string& why, bool refused) {
-  if (error_) return;
-  ngtcp2_connection_close_error reason;
-  ngtcp2_connection_close_error_default(&reason);
-  const std::string_view text = std::string_view(why).substr(0, kMostReasonBytes);
-  if (established_) {
-    ngtcp2_connection_close_error_set_application_error(&reason, refused ? kRefused : 0, quic_bytes(text), text.size());
-  } else {
-    ngtcp2_connection_close_error_set_transport_error(&reason, NGTCP2_CONNECTION_REFUSED, nullptr, 0);
-  }
-  std::string packet = write_close(reason);
-  end(Error{ErrorCode::kConnectionClosed, "the link to " + facts_.peer + " was closed here: " + why, {}, 0}, std::move(packet));
-}
-
-void QuicConnection::end(Error error, std::string last_packet) {
-  if (error_) return;
-  error_ = std::move(error);
-  timer_.cancel();
-  address_timer_.cancel();
-  streams_.fail_all(*error_);
-  // Their streams let go of a host that they no longer have.
-  arrivals_.clear();
-  user_streams_ = 0;
-  changed_.ring();
-  if (!server_) {
-    socket_->close();
-  } else if (const auto router = router_.lock()) {
-    router->on_ended(*this, std::move(last_packet));
-  }
-}
-
-Error QuicConnection::peer_error() {
-  Error error{ErrorCode::kConnectionClosed, {}, {}, 0};
-  if (forgotten_by_peer_) {
-    error.message = facts_.peer + " knows nothing of this link any more";
-    return error;
-  }
-  ngtcp2_connection_close_error reason;
-  ngtcp2_connection_close_error_default(&reason);
-  ngtcp2_conn_get_connection_close_error(conn_, &reason);
-  const std::string text = printable_text(reason.reason, reason.reasonlen);
-  const std::string said = text.empty() ? std::string() : ": " + text;
-  if (reason.type == NGTCP2_CONNECTION_CLOSE_ERROR_CODE_TYPE_APPLICATION) {
-    const bool refused = !server_ && reason.error_code == kRefused;
-    if (refused) error.code = ErrorCode::kPermissionDenied;
-    error.message = facts_.peer + (refused ? " refuses us" : " closed the link") + said;
-    return error;
-  }
-  const uint64_t code = reason.error_code;
-  if (code >= NGTCP2_CRYPTO_ERROR && code <= NGTCP2_CRYPTO_ERROR + 0xff) {
-    const auto alert = static_cast<gnutls_alert_description_t>(code - NGTCP2_CRYPTO_ERROR);
-    const char* const name = gnutls_alert_get_name(alert);
-    const bool unknown = alert == GNUTLS_A_NO_APPLICATION_PROTOCOL;
-    error.code = unknown ? ErrorCode::kUnsupportedParameter : ErrorCode::kProtocol;
-    error.message = unknown ? facts_.peer + (settings_.legacy ? " takes only those who know its protocol"
-                                                              : " does not know the protocol " + std::string(kQuicAlpn))
-                            : facts_.peer + " refuses the TLS handshake: " + (name != nullptr ? name : "unknown alert");
-    return error;
-  }
-  if (code == NGTCP2_CONNECTION_REFUSED) {
-    error.message = facts_.peer + " takes no more links now";
-    return error;
-  }
-  if (code != NGTCP2_NO_ERROR) error.code = ErrorCode::kProtocol;
-  error.message = facts_.peer + " closed the QUIC connection with code " + std::to_string(code) + said;
-  return error;
-}
-
-Error QuicConnection::tls_error() {
-  Error error{ErrorCode::kProtocol, "the TLS handshake with " + facts_.peer + " failed", {}, 0};
-  const std::string distrust = server_ || !settings_.verify ? std::string() : quic_distrust(session_);
-  if (!distrust.empty()) {
-    error.message = "the certificate of " + facts_.peer + " is not good for \"" + settings_.server_name + "\": " + distrust;
-    return error;
-  }
-  const char* const name = gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(ngtcp2_conn_get_tls_alert(conn_)));
-  if (name != nullptr) error.message += std::string(": ") + name;
-  return error;
-}
-
-void QuicConnection::end_with_last_stream() {
-  ending_with_last_ = true;
-  finish_if_idle();
-}
-
-void QuicConnection::finish_if_idle() {
-  if (!ending_with_last_ || error_ || user_streams_ > 0) return;
-  const Stream* const control = streams_.find(0);
-  if (control != nullptr && !control->out_dead && control->out.held() > 0) return;
-  close("the relay went away; dial again", false);
-}
-
-asio::awaitable<Error> QuicConnection::wait_ended() {
-  const auto self = shared_from_this();
-  while (!self->error_) co_await self->changed_.wait(deadline_after(net::kNoDeadline));
-  co_return *self->error_;
-}
-
-asio::awaitable<Result<std::unique_ptr<net::Stream>>> QuicConnection::open_stream(int64_t timeout_ms) {
-  const auto self = shared_from_this();
-  const int64_t deadline = deadline_after(timeout_ms);
-  for (;;) {
-    if (self->error_) co_return fail(*self->error_);
-    int64_t id = -1;
-    const int rv = ngtcp2_conn_open_bidi_stream(self->conn_, &id, nullptr);
-    if (rv == 0) co_return Result<std::unique_ptr<net::Stream>>(make_quic_stream(self->add_stream(id)));
-    if (rv != NGTCP2_ERR_STREAM_ID_BLOCKED) {
-      co_return fail(ErrorCode::kInternal, "QUIC opens no stream to " + self->facts_.peer + ": " + ngtcp2_strerror(rv));
-    }
-    if (time_left(deadline) == 0) {
-      co_return fail(ErrorCode::kDeadlineExceeded, self->facts_.peer + " allows no more streams for now");
-    }
-    co_await self->changed_.wait(deadline);
-  }
-}
-
-asio::awaitable<Result<IncomingStream>> QuicConnection::next_stream(int64_t timeout_ms) {
-  const auto self = shared_from_this();
-  const int64_t deadline = deadline_after(timeout_ms);
-  for (;;) {
-    if (self->error_) co_return fail(*self->error_);
-    if (!self->arrivals_.empty()) {
-      Result<IncomingStream> next(std::move(self->arrivals_.front()));
-      self->arrivals_.pop_front();
-      co_return next;
-    }
-    if (time_left(deadline) == 0) {
-      co_return fail(ErrorCode::kDeadlineExceeded, self->facts_.peer + " has opened no stream in time");
-    }
-    co_await self->changed_.wait(deadline);
-  }
-}
-
 asio::awaitable<bool> QuicConnection::probe(int64_t timeout_ms) {
   const auto self = shared_from_this();
   const int64_t deadline = deadline_after(timeout_ms);
@@ -713,53 +495,6 @@ void QuicConnection::check_address() {
     const auto self = weak.lock();
     if (self && !ec) self->check_address();
   });
-}
-
-std::shared_ptr<Stream> QuicConnection::add_stream(int64_t id) {
-  auto stream = std::make_shared<Stream>(executor_, this, id, facts_.peer);
-  streams_.add(stream);
-  if (is_user_stream(id)) ++user_streams_;
-  return stream;
-}
-
-// The relay may open another stream only once nothing of this one is held here any more.
-void QuicConnection::forget(int64_t id) {
-  streams_.erase(id);
-  if (server_ || !is_user_stream(id)) return;
-  ngtcp2_conn_extend_max_streams_bidi(conn_, 1);
-  schedule_flush();
-}
-
-bool QuicConnection::grant_connection() {
-  if (owed_ == 0 || unread_ > kMostUnread) return false;
-  ngtcp2_conn_extend_max_offset(conn_, std::exchange(owed_, 0));
-  return true;
-}
-
-void QuicConnection::on_written(Stream& stream) {
-  streams_.make_ready(stream);
-  schedule_flush();
-}
-
-void QuicConnection::on_read(Stream& stream, size_t bytes) {
-  unread_ -= bytes;
-  if (grant_connection()) schedule_flush();
-  stream.unreported_bytes += bytes;
-  if (!stream.open || stream.in_ended || stream.in_reset || stream.unreported_bytes < kGrantStep) return;
-  ngtcp2_conn_extend_max_stream_offset(conn_, stream.id, std::exchange(stream.unreported_bytes, 0));
-  schedule_flush();
-}
-
-void QuicConnection::on_let_go(Stream& stream) {
-  unread_ -= stream.in.size();
-  grant_connection();
-  if (!stream.open) return forget(stream.id);
-  if (!stream.in_ended && !stream.in_reset) ngtcp2_conn_shutdown_stream_read(conn_, stream.id, 0);
-  if (!stream.out_ended && !stream.out_dead) {
-    stream.out_dead = true;
-    ngtcp2_conn_shutdown_stream_write(conn_, stream.id, 0);
-  }
-  schedule_flush();
 }
 
 void QuicConnection::add_cid(const ngtcp2_cid& cid) {
