@@ -161,6 +161,11 @@ void add_tunnel(CLI::App& app, TunnelCommandOptions& options) {
   tunnel->add_option("--quic-retry", options.quic_retry_s, "seconds between looks, over HTTP/2, whether QUIC gets through now")
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));
+  tunnel
+      ->add_option("--public-port", options.public_port,
+                   "of the relays, where others with the same key are asked for their certificate")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65535));
   tunnel->add_option("--links", options.links, "connections to each relay")->capture_default_str()->check(CLI::Range(1, 16));
   tunnel->add_option("--certificate", options.certificate, "chain (PEM) for the address, instead of ordering one");
   tunnel->add_option("--key", options.key, "its private key (PEM)");

@@ -194,6 +194,7 @@ struct TunnelCommandOptions {
   std::string accept = "bound";
   std::string carrier = "auto";
   int quic_retry_s = 300;
+  int public_port = 443;
   int links = 2;
   std::string certificate;
   std::string key;

@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/folders.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/options.h"
 #include "cli/server_setup.h"
-#include "cli/state_folder.h"
 #include "tunnel/agent.h"
 
 namespace pocketfleet::cli {
@@ -33,6 +33,7 @@ Result<tunnel::TunnelOptions> tunnel_options(const TunnelCommandOptions& options
   if (out.state_folder.empty()) {
     PF_TRY(out.state_folder, state_folder("tunnel"));
   }
+  out.public_port = static_cast<uint16_t>(options.public_port);
   out.relay_ca_file = options.relay_ca;
   out.accept_legacy = options.accept == "legacy";
   out.carrier = options.carrier;

@@ -49,6 +49,8 @@ class TlsStream final : public Stream {
   std::string alpn() const;
   // DER; empty when the peer showed none.
   std::string peer_certificate() const;
+  // What a server showed, PEM, its own certificate first.
+  std::string peer_chain() const;
   // Keying material of this connection under a label (RFC 8446, 7.5). kInternal where the version of TLS has none that is safe.
   Result<std::string> exporter(std::string_view label, size_t size) const;
 

@@ -1,5 +1,6 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -267,6 +268,16 @@ std::string TlsStream::peer_certificate() const {
   std::string out(reinterpret_cast<char*>(der), static_cast<size_t>(size));
   OPENSSL_free(der);
   return out;
+}
+
+std::string TlsStream::peer_chain() const {
+  const STACK_OF(X509)* chain = SSL_get_peer_cert_chain(impl_->ssl.get());
+  const std::unique_ptr<BIO, decltype(&BIO_free)> text(BIO_new(BIO_s_mem()), BIO_free);
+  for (int i = 0; chain != nullptr && text && i < sk_X509_num(chain); ++i)
+    PEM_write_bio_X509(text.get(), sk_X509_value(chain, i));
+  char* data = nullptr;
+  const long size = text ? BIO_get_mem_data(text.get(), &data) : 0;
+  return size > 0 ? std::string(data, static_cast<size_t>(size)) : std::string();
 }
 
 Result<std::string> TlsStream::exporter(std::string_view label, size_t size) const {

@@ -50,8 +50,16 @@ asio::awaitable<void> probe(std::shared_ptr<Member> member) {
   }
 }
 
-asio::awaitable<Result<void>> hold_challenge(Relay::Impl& relay, std::shared_ptr<Member> member) {
-  PF_CO_CHECK_OK(relay.registry.expect_challenge(member));
+asio::awaitable<Result<void>> hold_challenge(Relay::Impl& relay, std::shared_ptr<Member> member, std::string key_auth) {
+  auto expected = relay.registry.expect_challenge(member, key_auth);
+  if (!expected) {
+    // It may have been cut off in the middle of its order.
+    if (auto other = relay.registry.challenged(member->id)) {
+      const auto executor = other->link->executor();
+      asio::co_spawn(executor, probe(std::move(other)), asio::detached);
+    }
+    co_return expected;
+  }
   auto done = co_await member->link->begin_challenge(relay.options.agent_timeout_ms);
   if (done) done = co_await member->link->wait_challenge_done(relay.options.challenge_timeout_ms);
   relay.registry.end_challenge(member);
@@ -89,7 +97,7 @@ asio::awaitable<void> Relay::Impl::serve_link(std::shared_ptr<tunnel::RelayLink>
   const auto member = std::make_shared<Member>(claim->domain.substr(0, claim->domain.find('.')), link);
   member->bound = hello->bound;
   if (!hello->key_auth.empty()) {
-    const auto done = co_await hold_challenge(*this, member);
+    const auto done = co_await hold_challenge(*this, member, hello->key_auth);
     if (!done) {
       refuse(done.error(), false);
       co_return;

@@ -39,12 +39,15 @@ void Registry::leave(const std::shared_ptr<Member>& member, int64_t now_ms) {
   forget(now_ms);
 }
 
-Result<void> Registry::expect_challenge(const std::shared_ptr<Member>& member) {
+Result<void> Registry::expect_challenge(const std::shared_ptr<Member>& member, const std::string& key_auth) {
   const std::lock_guard lock(mutex_);
   if (!pools_.contains(member->id) && pools_.size() >= limits_.most_ids)
     return fail(ErrorCode::kQueueFull, "this relay holds as many addresses as it may (" + std::to_string(limits_.most_ids) + ")");
-  // The newest proven one wins: an older one may have been cut off in the middle of its order.
-  pools_[member->id].challenge = member;
+  Pool& pool = pools_[member->id];
+  if (pool.challenge && pool.key_auth != key_auth) return fail(ErrorCode::kUnavailable, std::string(tunnel::kOrderedElsewhere));
+  // The newest of one agent's links wins.
+  pool.challenge = member;
+  pool.key_auth = key_auth;
   return {};
 }
 

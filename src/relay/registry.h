@@ -45,8 +45,9 @@ class Registry {
   Result<std::vector<std::shared_ptr<Member>>> join(const std::shared_ptr<Member>& member);
   void leave(const std::shared_ptr<Member>& member, int64_t now_ms);
 
-  // The link that waits for a challenge of the id.
-  Result<void> expect_challenge(const std::shared_ptr<Member>& member);
+  // The link that waits for the authority with this answer. kUnavailable while another one waits with another answer: one
+  // certificate is enough for an address.
+  Result<void> expect_challenge(const std::shared_ptr<Member>& member, const std::string& key_auth);
   void end_challenge(const std::shared_ptr<Member>& member);
   std::shared_ptr<Member> challenged(const std::string& id) const;
 
@@ -67,8 +68,9 @@ class Registry {
  private:
   struct Pool {
     std::vector<std::shared_ptr<Member>> members;
-    std::shared_ptr<Member> challenge;
-    int64_t left_ms = 0;  // when the last member left
+    std::shared_ptr<Member> challenge;  // waits for the authority
+    std::string key_auth;               // with this answer
+    int64_t left_ms = 0;                // when the last member left
   };
   void forget(int64_t now_ms);
 

@@ -80,10 +80,24 @@ TEST_F(RegistryTest, LimitsAreKept) {
   ASSERT_TRUE(registry.join(member("a")));
   EXPECT_EQ(registry.join(member("a")).error().code, ErrorCode::kQueueFull);
   EXPECT_EQ(registry.join(member("b")).error().code, ErrorCode::kQueueFull);
-  EXPECT_EQ(registry.expect_challenge(member("b")).error().code, ErrorCode::kQueueFull);
+  EXPECT_EQ(registry.expect_challenge(member("b"), "answer").error().code, ErrorCode::kQueueFull);
   EXPECT_NE(registry.choose("a", 0).member, nullptr);
   EXPECT_NE(registry.choose("a", 0).member, nullptr);
   EXPECT_EQ(registry.choose("a", 0).miss, Registry::Miss::kFull);
+}
+
+TEST_F(RegistryTest, WhileOneAgentOrdersACertificateOthersOfTheAddressAreTurnedAway) {
+  Registry registry(limits_);
+  const auto first = member("a");
+  const auto second = member("a");
+  ASSERT_TRUE(registry.expect_challenge(first, "answer"));
+  const auto turned = registry.expect_challenge(second, "another answer");
+  ASSERT_FALSE(turned);
+  EXPECT_EQ(turned.error().message, tunnel::kOrderedElsewhere);
+  EXPECT_EQ(registry.challenged("a"), first);
+  EXPECT_TRUE(registry.expect_challenge(member("b"), "another answer"));
+  registry.end_challenge(first);
+  EXPECT_TRUE(registry.expect_challenge(second, "another answer"));
 }
 
 TEST_F(RegistryTest, TheNewestLinkThatWaitsForAChallengeGetsIt) {
@@ -91,8 +105,8 @@ TEST_F(RegistryTest, TheNewestLinkThatWaitsForAChallengeGetsIt) {
   const auto first = member("a");
   const auto second = member("a");
   EXPECT_EQ(registry.challenged("a"), nullptr);
-  ASSERT_TRUE(registry.expect_challenge(first));
-  ASSERT_TRUE(registry.expect_challenge(second));
+  ASSERT_TRUE(registry.expect_challenge(first, "answer"));
+  ASSERT_TRUE(registry.expect_challenge(second, "answer"));
   EXPECT_EQ(registry.challenged("a"), second);
   registry.end_challenge(first);  // too late to matter
   EXPECT_EQ(registry.challenged("a"), second);

@@ -31,6 +31,7 @@ struct TunnelOptions {
   std::string suffix;            // the address is <id>.<suffix>
   std::string target;            // "127.0.0.1:8080", "localhost:8080" or "unix:/path"
   std::string state_folder;      // made when it is not there
+  uint16_t public_port = 443;    // of the relays, where users come
   std::string relay_ca_file;     // authorities that relays are checked against; empty: the system's
   bool accept_legacy = false;    // relays that cannot bind a proof to the connection, and could replay it elsewhere
   std::string carrier = "auto";  // quic, h2, or auto: QUIC where it gets through, HTTP/2 meanwhile

@@ -66,6 +66,7 @@ struct Tunnel::Impl : std::enable_shared_from_this<Tunnel::Impl> {
   Result<void> load_certificate();
   Result<void> use_certificate(const std::string& chain_pem, const std::string& key_pem);
   void keep_certificate();
+  asio::awaitable<std::optional<std::string>> find_chain();
   asio::awaitable<Result<void>> present_challenge(std::shared_ptr<net::TlsContext> challenge, std::string key_authorization);
   asio::awaitable<void> withdraw_challenge(bool certified);
   asio::awaitable<void> hold(std::shared_ptr<AgentLink> link, std::shared_ptr<net::TlsContext> challenge);

@@ -71,6 +71,20 @@ asio::awaitable<Result<void>> CertificateKeeper::order(AcmeClient& client, const
   co_return result;
 }
 
+asio::awaitable<bool> CertificateKeeper::take_found() {
+  if (!hooks_.find) co_return false;
+  const auto found = co_await hooks_.find();
+  if (!found) co_return false;
+  const auto theirs = usable_chain(*found, domain_, key_, unix_ms());
+  if (!theirs) co_return false;
+  if (const auto chain = store_.chain(domain_, key_, unix_ms())) {
+    const auto ours = inspect_certificate(*chain);
+    if (ours && ours->not_after_ms >= theirs->not_after_ms) co_return false;
+  }
+  const auto kept = store_.keep_chain(domain_, *found);
+  co_return kept&& hooks_.on_chain(*found);
+}
+
 asio::awaitable<void> CertificateKeeper::run() {
   auto account = store_.account_key();
   while (!account && !stopped_) {
@@ -99,6 +113,11 @@ asio::awaitable<void> CertificateKeeper::run() {
     wait_ms = std::max(wait_ms, blocked_ms);
     if (wait_ms > 0) {
       co_await stop_signal_.wait(std::min(wait_ms, kLookMs));
+      continue;
+    }
+    if (co_await take_found()) {
+      pace.reset();
+      log_info("certificate_found", {{"domain", domain_}});
       continue;
     }
     // Looking may have taken a while.

@@ -1,7 +1,8 @@
-// Keeps the publicly trusted certificate of one name: orders it at an authority (tunnel/acme.h) when there is none, and renews it
-// in time or when the authority asks for it. It never gives up: what fails is tried again, later each time, and what the
-// authority refused is remembered over a restart. How the authority's connections get an answer is up to the owner's hooks. All
-// on one executor, a strand or a context with one thread. Errors go to on_failure.
+// Keeps the publicly trusted certificate of one name: orders it at an authority (tunnel/acme.h) when there is none and nobody
+// else with the same key has one to pass on, and renews it in time or when the authority asks for it. It never gives up: what
+// fails is tried again, later each time, and what the authority refused is remembered over a restart. How the authority's
+// connections get an answer is up to the owner's hooks. All on one executor, a strand or a context with one thread. Errors go to
+// on_failure.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -20,8 +22,10 @@
 
 namespace pocketfleet::tunnel {
 
-// All are set, and called on the executor.
+// All but the first are set, and all are called on the executor.
 struct CertificateHooks {
+  // The chain that others who hold the key and serve the name have, if there is one; asked before each order.
+  std::function<asio::awaitable<std::optional<std::string>>()> find;
   // Returns once connections of the authority (ALPN acme-tls/1) will be answered with `challenge`. An error ends this try.
   std::function<asio::awaitable<Result<void>>(std::shared_ptr<net::TlsContext> challenge, std::string key_authorization)> present;
   // The authority does not come any more. Follows each present() that went well.
@@ -46,6 +50,8 @@ class CertificateKeeper {
 
  private:
   asio::awaitable<Result<void>> order(AcmeClient& client, const P256PrivateKey& account);
+  // True when somebody else had a chain that lasts longer than ours.
+  asio::awaitable<bool> take_found();
 
   const AcmeOptions acme_;
   const CertificateStore store_;

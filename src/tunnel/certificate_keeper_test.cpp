@@ -44,6 +44,7 @@ class CertificateKeeperTest : public ::testing::Test {
     acme.agree = true;
     acme.poll_ms = 2;
     CertificateHooks hooks;
+    hooks.find = [this]() -> asio::awaitable<std::optional<std::string>> { co_return found_; };
     hooks.present = [this](std::shared_ptr<net::TlsContext> challenge, std::string key_auth) -> asio::awaitable<Result<void>> {
       tell((challenge ? "present " : "nothing ") + key_auth.substr(0, key_auth.find('.')));
       if (present_fails_) co_return fail(ErrorCode::kUnavailable, "nobody can be reached");
@@ -95,6 +96,7 @@ class CertificateKeeperTest : public ::testing::Test {
   const std::string folder_ = (std::filesystem::temp_directory_path() / make_id("pf-keeper-")).string();
   const CertificateStore store_{folder_};
   const P256PrivateKey key_ = *P256PrivateKey::generate();
+  std::optional<std::string> found_;  // with the others
   std::atomic<bool> present_fails_{false}, chain_fails_{false};
   std::atomic<int64_t> again_ms_{0};
   std::mutex mutex_;
@@ -121,6 +123,31 @@ TEST_F(CertificateKeeperTest, OrdersNothingWhileThereIsAChainThatLasts) {
   stop();
   EXPECT_EQ(calls("/order"), 0);
   EXPECT_THAT(told(), IsEmpty());
+}
+
+TEST_F(CertificateKeeperTest, TakesTheChainOfOthersWithTheSameKeyAndOrdersNone) {
+  found_ = *make_self_signed_certificate(key_, kDomain, 90);
+  start();
+  EXPECT_THAT(wait_for(1), ElementsAre("another chain"));
+  EXPECT_TRUE(net::eventually([&] { return calls("/directory") > 0; }));
+  stop();
+  EXPECT_EQ(store_.chain(kDomain, key_, now_ms()), found_);
+  EXPECT_EQ(calls("/order"), 0);
+}
+
+TEST_F(CertificateKeeperTest, TheChainOfAnotherKeyOrNameIsNoHelp) {
+  for (const auto& chain : {*make_self_signed_certificate(*P256PrivateKey::generate(), kDomain, 90),
+                            *make_self_signed_certificate(key_, "other.fleet.example", 90), std::string("no chain")}) {
+    found_ = chain;
+    const int before = authority_.with([](State& state) { return state.orders; });
+    start();
+    EXPECT_TRUE(net::eventually([&] { return store_.chain(kDomain, key_, now_ms()).has_value(); }));
+    stop();
+    EXPECT_EQ(authority_.with([](State& state) { return state.orders; }), before + 1);
+    EXPECT_NE(store_.chain(kDomain, key_, now_ms()), found_);
+    keeper_.reset();
+    std::filesystem::remove_all(folder_);
+  }
 }
 
 TEST_F(CertificateKeeperTest, WithAProofThatTheAuthorityRemembersNothingIsShown) {

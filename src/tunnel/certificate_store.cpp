@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "crypto/certificate.h"
 #include "crypto/digest.h"
 
 namespace pocketfleet::tunnel {
@@ -64,6 +64,16 @@ Json accounts_of(const std::string& path, const P256PrivateKey& key) {
 
 }  // namespace
 
+std::optional<CertificateInfo> usable_chain(const std::string& chain_pem, const std::string& domain, const P256PrivateKey& key,
+                                            int64_t now_ms) {
+  auto info = inspect_certificate(chain_pem);
+  // A certificate that is not valid yet is good: our clock may be behind that of those who will look at it.
+  if (!info || info->not_after_ms <= now_ms || info->public_key != key.public_key().compressed() ||
+      std::find(info->dns_names.begin(), info->dns_names.end(), domain) == info->dns_names.end())
+    return std::nullopt;
+  return *std::move(info);
+}
+
 int64_t retry_pause_ms(int failures, uint32_t jitter) {
   int64_t pause_ms = kFirstPauseMs;
   for (int i = 1; i < failures && pause_ms < kMostPauseMs; ++i) pause_ms *= 2;
@@ -78,17 +88,8 @@ Result<std::string> CertificateStore::path(const std::string& domain, const char
   return folder_ + "/" + domain + ending;
 }
 
-Result<void> CertificateStore::make_folder() const {
-  std::error_code error;
-  // Only a folder that we make gets our permissions.
-  if (std::filesystem::create_directories(folder_, error))
-    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
-  if (error) return fail(ErrorCode::kIo, fmt::format("{} could not be made: {}", folder_, error.message()));
-  return {};
-}
-
 Result<P256PrivateKey> CertificateStore::account_key() const {
-  PF_CHECK_OK(make_folder());
+  PF_CHECK_OK(make_private_folder(folder_));
   const std::string path = folder_ + "/account.key";
   auto key = load_or_make_key(path);
   if (key || key.error().code != ErrorCode::kInvalidArgument) return key;
@@ -107,7 +108,7 @@ std::string CertificateStore::account_url(const P256PrivateKey& key, const std::
 
 Result<void> CertificateStore::keep_account_url(const P256PrivateKey& key, const std::string& directory_url,
                                                 const std::string& account_url) const {
-  PF_CHECK_OK(make_folder());
+  PF_CHECK_OK(make_private_folder(folder_));
   const std::string path = folder_ + "/account.json";
   Json accounts = accounts_of(path, key);
   if (accounts.size() >= kMostAccounts) accounts.clear();
@@ -123,19 +124,14 @@ std::optional<std::string> CertificateStore::chain(const std::string& domain, co
   const auto file = path(domain, ".pem");
   if (!file) return std::nullopt;
   auto pem = read_file(*file, kMostChainBytes);
-  if (!pem) return std::nullopt;
-  const auto info = inspect_certificate(*pem);
-  // A certificate that is not valid yet is good: our clock may be behind that of those who will look at it.
-  if (!info || info->not_after_ms <= now_ms || info->public_key != key.public_key().compressed() ||
-      std::find(info->dns_names.begin(), info->dns_names.end(), domain) == info->dns_names.end())
-    return std::nullopt;
+  if (!pem || !usable_chain(*pem, domain, key, now_ms)) return std::nullopt;
   return *std::move(pem);
 }
 
 Result<void> CertificateStore::keep_chain(const std::string& domain, const std::string& chain_pem) const {
   PF_TRY(const std::string file, path(domain, ".pem"));
   PF_TRY(const std::string attempt, path(domain, ".attempt.json"));
-  PF_CHECK_OK(make_folder());
+  PF_CHECK_OK(make_private_folder(folder_));
   PF_CHECK_OK(write_file_atomic(file, chain_pem, kMode));
   std::error_code ignored;
   std::filesystem::remove(attempt, ignored);
@@ -153,7 +149,7 @@ int64_t CertificateStore::next_attempt_ms(const std::string& domain, int64_t now
 Result<int64_t> CertificateStore::note_failure(const std::string& domain, int64_t now_ms, int retry_after_s,
                                                uint32_t jitter) const {
   PF_TRY(const std::string file, path(domain, ".attempt.json"));
-  PF_CHECK_OK(make_folder());
+  PF_CHECK_OK(make_private_folder(folder_));
   const auto before = read_state(file);
   const int64_t known = before ? std::clamp<int64_t>(number_at(*before, "failures"), 0, kMostFailures) : 0;
   const int failures = static_cast<int>(known) + 1;

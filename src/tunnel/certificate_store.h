@@ -11,9 +11,14 @@
 #include <utility>
 
 #include "base/result.h"
+#include "crypto/certificate.h"
 #include "crypto/p256.h"
 
 namespace pocketfleet::tunnel {
+
+// What a chain says of itself when it is for this name and this key and has not expired.
+std::optional<CertificateInfo> usable_chain(const std::string& chain_pem, const std::string& domain, const P256PrivateKey& key,
+                                            int64_t now_ms);
 
 class CertificateStore {
  public:
@@ -26,7 +31,7 @@ class CertificateStore {
   Result<void> keep_account_url(const P256PrivateKey& key, const std::string& directory_url,
                                 const std::string& account_url) const;
 
-  // The chain if it is for this name and this key and has not expired.
+  // The chain if it is usable.
   std::optional<std::string> chain(const std::string& domain, const P256PrivateKey& key, int64_t now_ms) const;
   // Forgets earlier failures.
   Result<void> keep_chain(const std::string& domain, const std::string& chain_pem) const;
@@ -38,7 +43,6 @@ class CertificateStore {
 
  private:
   Result<std::string> path(const std::string& domain, const char* ending) const;
-  Result<void> make_folder() const;
   std::string folder_;
 };
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "net/stream.h"
 
@@ -20,6 +21,9 @@ namespace asio = boost::asio;
 
 // What an item of the control exchange may hold; a peer that sends more breaks the protocol.
 inline constexpr size_t kMostItemBytes = 64u << 10;
+
+// A relay's reason for ending the link of an agent that shows a challenge while another one of the same address does.
+inline constexpr std::string_view kOrderedElsewhere = "another agent of this address is getting its certificate";
 
 enum class StreamKind {
   kUser,       // TLS of somebody who calls the address

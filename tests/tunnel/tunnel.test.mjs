@@ -1,12 +1,12 @@
 // An address behind a relay, from end to end: real TLS clients, a real certificate authority.
 import assert from 'node:assert/strict';
 import { X509Certificate, randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { UdpImpairment } from '../impair.mjs';
 import { after, before, describe, test } from 'node:test';
-import { Relay, Tunnel, connectTls, request, sha256, startPebble, startPipe, startTarget, suffix } from './rig.mjs';
+import { Relay, Tunnel, connectTls, folder, request, sha256, startPebble, startPipe, startTarget, suffix } from './rig.mjs';
 
 for (const carrier of ['h2', 'quic']) describe(`a tunnel over ${carrier}`, () => {
   let relay, tunnel, target;
@@ -114,6 +114,34 @@ describe('a tunnel that may choose', () => {
 });
 
 describe('a tunnel with a certificate authority', () => {
+  test('shares its certificate with others that hold the same key: one orders, and one renews', async () => {
+    const target = await startTarget((call, answer) => answer.end('here'));
+    const relay = await Relay.start();
+    const authority = await startPebble({ relayPort: relay.publicPort, validity_s: 30 });
+    const args = ['--acme-directory', authority.directory, '--acme-ca', authority.ca, '--agree-terms', '--public-port', String(relay.publicPort)];
+    // The first one makes the key; it is stopped before it could order anything.
+    const maker = Tunnel.start({ relay, to: target.address, args: ['--self-signed'] });
+    await maker.ready();
+    await maker.stop();
+    const machines = Array.from({ length: 3 }, () => {
+      const state = mkdtempSync(join(folder, 'state-'));
+      copyFileSync(join(maker.state, 'identity.key'), join(state, 'identity.key'));
+      return Tunnel.start({ relay, to: target.address, state, args });
+    });
+    await Promise.all(machines.map((machine) => machine.ready({ within_ms: 60_000 })));
+    const serial = (machine) => new X509Certificate(readFileSync(join(machine.state, `${machine.host}.pem`), 'utf8')).serialNumber;
+    const first = serial(machines[0]);
+    assert.deepEqual(machines.map(serial), [first, first, first]);
+    const until_ms = machines[0].output.map(JSON.parse).at(-1).certificate_until_ms;
+    await Promise.all(machines.map((machine) => machine.status((now) => now.certificate_until_ms > until_ms, { within_ms: 60_000 })));
+    const renewed = machines.map(serial);
+    assert.deepEqual(renewed, [renewed[0], renewed[0], renewed[0]], 'one renews, and the others take what it got');
+    await Promise.all(machines.map((machine) => machine.stop()));
+    await authority.stop();
+    await relay.stop();
+    await target.stop();
+  });
+
   for (const carrier of ['h2', 'quic']) test(`over ${carrier} orders a certificate through the relay, keeps it over a restart, and its key never leaves`, async () => {
     const target = await startTarget((call, answer) => answer.end('here'));
     const relay = await Relay.start();
