@@ -249,8 +249,11 @@ void add_model(CLI::App& app, ModelInspectOptions& options, ModelPullOptions& pu
   const char* kCache = "folder where models are kept; default: in the user's cache";
   CLI::App* pull =
       model->add_subcommand("pull", "fetch a model, or what is missing of it; goes on where an earlier pull was stopped");
-  pull->add_option("reference", pull_options.reference, "https://..., or hf:owner/repository[@revision][:file or quantisation]")
+  pull->add_option(
+          "reference", pull_options.reference,
+          "https://..., hf:owner/repository[@revision][:file or quantisation], or a manifest (.json), here or at https://...")
       ->required();
+  pull->add_option("--manifest-key", pull_options.manifest_key, "the manifest must be signed with this key (base64)");
   pull->add_option("--cache", pull_options.cache, kCache);
   pull->add_option("--connections", pull_options.connections, "at the same time")
       ->capture_default_str()

@@ -5,9 +5,13 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/folders.h"
+#include "base/log.h"
 #include "crypto/base64.h"
+#include "crypto/digest.h"
 #include "engine/llama_engine.h"
 #include "model/download.h"
+#include "model/download_source.h"
 #include "model/gguf.h"
 
 namespace pocketfleet::cli {
@@ -70,18 +74,49 @@ Result<void> check_template(const std::string& path, const Manifest& manifest) {
   return {};
 }
 
+bool is_elsewhere(const std::string& reference) {
+  return reference.find("://") != std::string::npos;
+}
+
+// What was fetched last stands in for it while the other end cannot be reached.
+Result<std::string> fetch_manifest(const std::string& url, const FetchSettings& settings) {
+  PF_TRY(const ModelReference parsed, parse_reference(url));
+  PF_TRY(const ModelStore store, open_store(settings.folder));
+  const std::string folder = store.folder() + "/manifests";
+  const std::string kept = folder + "/" + to_hex(sha256(url)) + ".json";
+  TextSink sink(kMostManifestBytes);
+  SourceRequest request;
+  request.url = parsed.url;
+  const auto reply = make_curl_source()->get(request, sink, settings.cancel);
+  if (reply && reply->status == 200 && !sink.too_long) {
+    PF_CHECK_OK(make_folder(folder));
+    PF_CHECK_OK(write_file_atomic(kept, sink.text));
+    return sink.text;
+  }
+  if (sink.too_long) return fail(ErrorCode::kPayloadTooLarge, fmt::format("{} has more than {} bytes", url, kMostManifestBytes));
+  const bool away = !reply || reply->status == 429 || reply->status >= 500;
+  const std::string why = reply ? fmt::format("it answered {}", reply->status) : reply.error().message;
+  if (!away) return fail(ErrorCode::kNotFound, fmt::format("{} cannot be fetched: {}", url, why));
+  if (auto text = read_file(kept, kMostManifestBytes)) {
+    log_warn("manifest_kept", {{"url", url}, {"reason", why}});
+    return text;
+  }
+  return fail(ErrorCode::kUnavailable, fmt::format("{} cannot be fetched, and was not fetched before: {}", url, why));
+}
+
 }  // namespace
 
 bool is_manifest(const std::string& reference) {
-  return reference.ends_with(".json") && reference.find("://") == std::string::npos && !reference.starts_with("hf:");
+  return reference.ends_with(".json") && !reference.starts_with("hf:");
 }
 
-Result<Manifest> load_manifest(const std::string& path, const std::string& key) {
+Result<Manifest> load_manifest(const std::string& reference, const std::string& key, const FetchSettings& settings) {
   const auto about = [&](Error error) {
-    error.message = path + ": " + error.message;
+    error.message = reference + ": " + error.message;
     return fail(std::move(error));
   };
-  PF_TRY(const std::string text, read_file(path, kMostManifestBytes));
+  PF_TRY(const std::string text,
+         is_elsewhere(reference) ? fetch_manifest(reference, settings) : read_file(reference, kMostManifestBytes));
   auto manifest = parse_manifest(text);
   if (!manifest) return about(manifest.error());
   if (const auto checked = check_signature(*manifest, key); !checked) return about(checked.error());
@@ -89,19 +124,23 @@ Result<Manifest> load_manifest(const std::string& path, const std::string& key) 
   return manifest;
 }
 
-Result<std::string> local_model(const Manifest& manifest, const std::string& manifest_path, const FetchSettings& settings) {
+Result<std::string> local_model(const Manifest& manifest, const std::string& reference, const FetchSettings& settings) {
   PF_TRY(const ModelReference source, parse_reference(manifest.source));
-  if (source.kind == ReferenceKind::kPath) {
-    const fs::path first = fs::path(manifest_path).parent_path() / source.path;
+  std::string where = manifest.source;
+  if (source.kind == ReferenceKind::kPath && is_elsewhere(reference)) {
+    // Beside the manifest is where the file is.
+    where = reference.substr(0, reference.rfind('/') + 1) + source.path;
+  } else if (source.kind == ReferenceKind::kPath) {
+    const fs::path first = fs::path(reference).parent_path() / source.path;
     for (const ManifestFile& file : manifest.files)
       PF_CHECK_OK(check_file((first.parent_path() / file.name).string(), file, settings.cancel));
     PF_CHECK_OK(check_template(first.string(), manifest));
     return first.string();
   }
   PF_TRY(const ModelStore store, open_store(settings.folder));
-  auto model = store.find(manifest.source);
+  auto model = store.find(where);
   // What was fetched before under this name may be an earlier version.
-  if (!model || !check_stored(*model, manifest)) model = pull_model(manifest.source, settings);
+  if (!model || !check_stored(*model, manifest)) model = pull_model(where, settings);
   if (!model) return fail(model.error());
   PF_CHECK_OK(check_stored(*model, manifest));
   PF_CHECK_OK(check_template(model->path, manifest));

@@ -105,7 +105,8 @@ struct ProfileCalibrateOptions {
 
 struct ModelPullOptions {
   std::string reference;
-  std::string cache;  // folder; empty: the user's cache
+  std::string manifest_key;  // base64
+  std::string cache;         // folder; empty: the user's cache
   int connections = 4;
   bool json = false;
   bool quiet = false;

@@ -124,7 +124,7 @@ Result<void> find_model(ServeOptions& options, Service& service) {
   fetch.folder = options.model_cache;
   fetch.quiet = options.quiet;
   if (is_manifest(options.model_path)) {
-    PF_TRY(const Manifest manifest, load_manifest(options.model_path, options.manifest_key));
+    PF_TRY(const Manifest manifest, load_manifest(options.model_path, options.manifest_key, fetch));
     service.golden = golden_prompts(manifest);
     if (options.model_name.empty()) options.model_name = manifest.name;
     PF_TRY(options.model_path, local_model(manifest, options.model_path, fetch));

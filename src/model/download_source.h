@@ -38,6 +38,23 @@ class SourceSink {
   virtual bool write(std::string_view bytes) = 0;
 };
 
+// The whole of a small file, or nothing past `most_bytes`.
+class TextSink final : public SourceSink {
+ public:
+  explicit TextSink(size_t most_bytes) : most_bytes_(most_bytes) {}
+  bool begin(const SourceReply& reply) override { return reply.status == 200; }
+  bool write(std::string_view bytes) override {
+    too_long = text.size() + bytes.size() > most_bytes_;
+    if (!too_long) text += bytes;
+    return !too_long;
+  }
+  std::string text;
+  bool too_long = false;
+
+ private:
+  size_t most_bytes_;
+};
+
 class DownloadSource {
  public:
   virtual ~DownloadSource() = default;

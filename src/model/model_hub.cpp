@@ -26,18 +26,6 @@ std::string percent_encoded(std::string_view path) {
   return out;
 }
 
-class TextSink final : public SourceSink {
- public:
-  bool begin(const SourceReply& reply) override { return reply.status == 200; }
-  bool write(std::string_view bytes) override {
-    text += bytes;
-    too_long = text.size() > kMostBytes;
-    return !too_long;
-  }
-  std::string text;
-  bool too_long = false;
-};
-
 std::string text_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -95,7 +83,7 @@ Result<std::vector<HubFile>> parse_hub_files(std::string_view text) {
 
 Result<std::vector<HubFile>> list_hub_files(DownloadSource& source, const HubAddress& hub, const ModelReference& reference,
                                             const CancelToken& cancel) {
-  TextSink sink;
+  TextSink sink(kMostBytes);
   SourceRequest request;
   request.url = hub_list_url(hub, reference);
   request.bearer = hub.token;

@@ -42,6 +42,7 @@ class ModelStore {
   // The folder is made when it is needed.
   explicit ModelStore(std::string folder) : folder_(std::move(folder)) {}
 
+  const std::string& folder() const { return folder_; }
   // Of `reference` as it was pulled; kNotFound when it was not, or when a file of it is gone.
   Result<StoredModel> find(const std::string& reference) const;
   std::vector<StoredModel> list() const;

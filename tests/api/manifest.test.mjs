@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
 import { createPublicKey, verify } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -74,6 +76,37 @@ describe('manifest', () => {
     assert.ok(verify('sha256', text, { key, dsaEncoding: 'ieee-p1363' }, value));
     text[100] ^= 1;
     assert.ok(!verify('sha256', text, { key, dsaEncoding: 'ieee-p1363' }, value));
+  });
+
+  test('a manifest elsewhere names a file beside it, and once both were fetched needs no network', async () => {
+    const key = (await make('--key', keyFile)).key;
+    const site = createServer((call, answer) => {
+      const name = call.url.slice(1);
+      if (!['guard.manifest.json', 'guard.gguf'].includes(name)) {
+        answer.statusCode = 404;
+        return answer.end();
+      }
+      const bytes = readFileSync(join(folder, name));
+      const range = /bytes=(\d+)-(\d*)/.exec(call.headers.range ?? '');
+      const [begin, end] = range ? [Number(range[1]), range[2] ? Number(range[2]) : bytes.length - 1] : [0, bytes.length - 1];
+      answer.writeHead(range ? 206 : 200, { etag: '"1"', 'content-length': end - begin + 1, ...(range && { 'content-range': `bytes ${begin}-${end}/${bytes.length}` }) });
+      answer.end(bytes.subarray(begin, end + 1));
+    });
+    site.listen(0, '127.0.0.1');
+    await once(site, 'listening');
+    const url = `http://127.0.0.1:${site.address().port}/guard.manifest.json`;
+    const cache = join(folder, 'cache');
+    const pull = (reference, ...more) => run(binary, ['model', 'pull', reference, '--cache', cache, '--json', ...more]);
+    const pulled = JSON.parse((await pull(url, '--manifest-key', key)).stdout);
+    assert.deepEqual(readFileSync(pulled.path), readFileSync(join(folder, 'guard.gguf')));
+    await assert.rejects(pull(url.replace('guard', 'other')), /404/);
+    await assert.rejects(pull(url, '--manifest-key', `A${'B'.repeat(43)}`), /asked for/);
+    site.closeAllConnections();
+    site.close();
+    await once(site, 'close');
+    const server = await Server.start({ model: url, args: ['--profile', profile, '--model-cache', cache, '--manifest-key', key] });
+    assert.equal((await server.post('/v1/classify', { profile: 'scam-guard', input: 'You have won! Call 0900 now' })).json.data[0].label, '5');
+    await server.stop();
   });
 
   test('whoever changes a manifest, or signs it with another key, is found out', async () => {
