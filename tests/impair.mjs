@@ -19,7 +19,7 @@ const kReorderMs = 20;              // how much later a packet comes that is ove
 const kOptions = ['to', 'listen', 'rate', 'chunk', 'delay_ms', 'jitter_ms', 'loss', 'reorder', 'duplicate', 'seed'];
 
 // Numbers in [0, 1).
-function generator(seed) {
+export function generator(seed) {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;

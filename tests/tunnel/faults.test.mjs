@@ -1,11 +1,13 @@
 // What happens on bad days: relays that restart, links that go silent, streams that are cut anywhere, strangers who send slowly.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readFileSync, readdirSync } from 'node:fs';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import tls from 'node:tls';
 import { TcpImpairment } from '../impair.mjs';
-import { Relay, Tunnel, connectTls, freePort, request, startTarget } from './rig.mjs';
+import { Relay, Tunnel, connectTls, freePort, makeCertificate, request, startTarget } from './rig.mjs';
 
 const until = async (condition, within_ms = 20_000) => {
   const deadline = Date.now() + within_ms;
@@ -169,6 +171,62 @@ describe('server-sent events', () => {
       assert.ok(late < 100, `${late} ms`);
       socket.destroy();
     }
+    await tunnel.stop();
+    await relay.stop();
+    await target.stop();
+  });
+});
+
+// What a process holds, and what it works while nothing happens.
+const kQuiet_ms = 1_000;
+const kTick_ms = 10;
+const files = (pid) => readdirSync(`/proc/${pid}/fd`).length;
+const threads = (pid) => readdirSync(`/proc/${pid}/task`).length;
+const worked_ms = (pid) => readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ').slice(11, 13).reduce((sum, ticks) => sum + Number(ticks) * kTick_ms, 0);
+
+describe('1,000 who come and go', () => {
+  test('at any point of their way leave no file, no thread and no work behind, as users and as agents', async () => {
+    const target = await startTarget((call, answer) => answer.write('begun'));
+    const relay = await Relay.start();
+    const tunnel = Tunnel.start({ relay, to: target.address });
+    await tunnel.ready();
+    const pids = [relay.process.pid, tunnel.process.pid];
+    const credentials = makeCertificate(['agent']);
+    const agent = { servername: 'localhost', ca: readFileSync(relay.ca), cert: readFileSync(credentials.certificate), key: readFileSync(credentials.key) };
+    const user = { servername: tunnel.host, ca: tunnel.trusted() };
+
+    // 0: no byte; 1: bytes that are no hello, or half a hello; 2: after the handshake; 3: after the first answer; all by a reset.
+    const comeAndGo = async (port, options, stage) => {
+      const socket = connect(port, '127.0.0.1');
+      socket.on('error', () => {});
+      await once(socket, 'connect');
+      if (stage === 1) socket.write(Buffer.from([0x16, 0x03, 0x01, 0x02]));
+      if (stage >= 2) {
+        const secure = tls.connect({ socket, ...options });
+        secure.on('error', () => {});
+        await once(secure, 'secureConnect');
+        if (stage === 3) {
+          if (options === user) secure.write(`GET / HTTP/1.1\r\nhost: ${tunnel.host}\r\n\r\n`);
+          await once(secure, 'data');
+        }
+      }
+      socket.resetAndDestroy();
+    };
+    const round = async (count) => {
+      for (let done = 0; done < count; done += 40) {
+        await Promise.all(Array.from({ length: 20 }, (_, at) => [comeAndGo(relay.publicPort, user, at % 4), comeAndGo(relay.agentPort, agent, (at + done) % 4)]).flat());
+      }
+      await until(async () => (await relay.health()).users === 0);
+    };
+    await round(40);
+    const base = pids.map(files);
+    const base_threads = pids.map(threads);
+    await round(1_000);
+    await until(() => pids.every((pid, at) => files(pid) <= base[at] + 2));
+    assert.deepEqual(pids.map(threads), base_threads);
+    const before = pids.map(worked_ms);
+    await sleep(kQuiet_ms);  // the measurement itself, not a wait for something
+    pids.forEach((pid, at) => assert.ok(worked_ms(pid) - before[at] <= kQuiet_ms / 20, `${at === 0 ? 'the relay' : 'the tunnel'} works while nobody is there`));
     await tunnel.stop();
     await relay.stop();
     await target.stop();

@@ -60,7 +60,7 @@ const running = new Set();
 process.on('exit', () => running.forEach((program) => program.kill('SIGKILL')));
 
 // A program that is ended with the test file. `log` holds what it has written to standard error.
-class Program {
+export class Program {
   constructor(command, args, options = {}) {
     this.process = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options });
     this.log = '';
@@ -111,16 +111,17 @@ class Program {
 
 export class Relay extends Program {
   // `own`: false for a relay whose certificate `args` say.
-  static async start({ args = [], publicPort = 0, agentPort = 0, names = ['localhost', '127.0.0.1'], prefix = [], own = true } = {}) {
+  static async start({ args = [], host = '127.0.0.1', publicPort = 0, agentPort = 0, names = ['localhost', '127.0.0.1'], prefix = [], own = true } = {}) {
     const { certificate, key, ca } = makeCertificate(names);
-    const command = [...prefix, binary, 'relay', '--host', '127.0.0.1', '--public-port', String(publicPort), '--agent-port', String(agentPort), '--admin',
+    const command = [...prefix, binary, 'relay', '--host', host, '--public-port', String(publicPort), '--agent-port', String(agentPort), '--admin',
                      '127.0.0.1:0', '--suffix', suffix, ...(own ? ['--certificate', certificate, '--key', key] : []), '--new-per-source', '0', '--most-per-source', '0',
                      ...args];
     const relay = new Relay(command[0], command.slice(1));
+    relay.host = host;
     relay.ca = ca;
     relay.certificate = certificate;
     relay.key = key;
-    const ports = await relay.line((line) => /users on 127\.0\.0\.1:(\d+) and agents on 127\.0\.0\.1:(\d+), metrics on 127\.0\.0\.1:(\d+)/.exec(line));
+    const ports = await relay.line((line) => /users on [\d.]+:(\d+) and agents on [\d.]+:(\d+), metrics on 127\.0\.0\.1:(\d+)/.exec(line));
     [relay.publicPort, relay.agentPort, relay.adminPort] = ports.slice(1).map(Number);
     return relay;
   }
@@ -142,9 +143,10 @@ export class Relay extends Program {
 }
 
 export class Tunnel extends Program {
-  static start({ relay, relays, to, state = mkdtempSync(join(folder, 'state-')), args = ['--self-signed'], ca = relay?.ca, ofSuffix = suffix }) {
+  static start({ relay, relays, to, state = mkdtempSync(join(folder, 'state-')), args = ['--self-signed'], ca = relay?.ca, ofSuffix = suffix, prefix = [] }) {
     const addresses = (relays ?? [`localhost:${relay.agentPort}`]).flatMap((address) => ['--relay', address]);
-    const tunnel = new Tunnel(binary, ['tunnel', '--to', to, ...addresses, '--relay-ca', ca, '--suffix', ofSuffix, '--state', state, '--json', ...args]);
+    const command = [...prefix, binary, 'tunnel', '--to', to, ...addresses, '--relay-ca', ca, '--suffix', ofSuffix, '--state', state, '--json', ...args];
+    const tunnel = new Tunnel(command[0], command.slice(1));
     tunnel.state = state;
     return tunnel;
   }
@@ -271,7 +273,7 @@ export async function startPipe(from, to) {
 
 // A TLS connection to an address, through the relay's public port.
 export function connectTls(relay, host, options = {}) {
-  const socket = tls.connect({ host: '127.0.0.1', port: relay.publicPort, servername: host, ALPNProtocols: ['http/1.1'], ...options });
+  const socket = tls.connect({ host: relay.host ?? '127.0.0.1', port: relay.publicPort, servername: host, ALPNProtocols: ['http/1.1'], ...options });
   return new Promise((resolve, reject) => {
     socket.once('secureConnect', () => resolve(socket));
     socket.once('error', reject);
@@ -281,7 +283,7 @@ export function connectTls(relay, host, options = {}) {
 // A whole request to an address, through the relay's public port. Resolves with status, headers and body.
 export function request(relay, host, { path = '/', method = 'GET', headers = {}, body, ca, agent = false } = {}) {
   return new Promise((resolve, reject) => {
-    const call = https.request({ host: '127.0.0.1', port: relay.publicPort, servername: host, path, method, ca, agent, headers: { host, ...headers } }, (answer) => {
+    const call = https.request({ host: relay.host ?? '127.0.0.1', port: relay.publicPort, servername: host, path, method, ca, agent, headers: { host, ...headers } }, (answer) => {
       const pieces = [];
       answer.on('data', (bytes) => pieces.push(bytes));
       answer.on('end', () => resolve({ status: answer.statusCode, headers: answer.headers, body: Buffer.concat(pieces) }));
