@@ -2,6 +2,7 @@
 // and every answer must be that of a cold engine. Run by scripts/soak.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { generator } from '../impair.mjs';
 import { Server, profile, systemPrompt, testSplit } from '../api/server.mjs';
 
 const minutes = Number(process.argv[2] ?? 10);
@@ -10,14 +11,7 @@ const seed = Number(process.argv[4] ?? 1);
 const kTolerance = 0.03;  // of probabilities: batches differ, and with them the last digits
 
 // The same run for the same seed, but for what time decides.
-let state = seed >>> 0;
-const random = () => {
-  state = (state + 0x6d2b79f5) >>> 0;
-  let x = state;
-  x = Math.imul(x ^ (x >>> 15), x | 1);
-  x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
-  return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
-};
+const random = generator(seed);
 const below = (limit) => Math.floor(random() * limit);
 const pick = (list) => list[below(list.length)];
 const words = (number, count) => Array.from({ length: count }, (_, index) => ((index * 7919 + number * 104729) % 99991).toString(36)).join(' ');
