@@ -42,7 +42,10 @@ Result<AgentClaim> check_claim(const tunnel::AgentHello& hello, const tunnel::Li
 }
 
 asio::awaitable<void> probe(std::shared_ptr<Member> member) {
+  // Several may come at the same moment; one answer is good for all of them.
+  if (std::exchange(member->asked, true)) co_return;
   const bool lives = co_await member->link->probe(kProbeMs);
+  member->asked = false;
   if (lives) {
     member->ill = false;
   } else {

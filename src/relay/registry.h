@@ -26,6 +26,7 @@ struct Member {
   std::atomic<size_t> open{0};       // users that are being carried
   std::atomic<bool> ill{false};      // asked for a sign of life, and none has come yet
   std::atomic<bool> retired{false};  // takes no new users
+  bool asked = false;                // whether it lives, and the answer is on its way; on the link's executor
   uint64_t joined = 0;               // grows with each join
   bool bound = false;                // knows what ours adds to the protocol; set before it joins
 };

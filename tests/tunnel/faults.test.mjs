@@ -58,6 +58,24 @@ describe('links', () => {
     await target.stop();
   });
 
+  test('of one address that come at the same moment are all kept', async () => {
+    const target = await startTarget((call, answer) => answer.end('here'));
+    const relay = await Relay.start();
+    // Far away, so that each is asked whether it lives while others come and ask the same.
+    const wire = new TcpImpairment({ to: { host: '127.0.0.1', port: relay.agentPort }, delay_ms: 200 });
+    const port = await wire.listen();
+    const tunnel = Tunnel.start({ relay, relays: [`localhost:${port}`], to: target.address, args: ['--self-signed', '--carrier', 'h2', '--links', '16'] });
+    await tunnel.status((now) => now.links === 16);
+    const seen = tunnel.output.length;
+    await sleep(4_000);  // longer than an answer is waited for
+    assert.deepEqual(tunnel.output.slice(seen), [], 'no link has gone');
+    assert.doesNotMatch(relay.log, /did not answer/);
+    assert.equal((await relay.health()).links, 16);
+    await Promise.all([tunnel.stop(), wire.close()]);
+    await relay.stop();
+    await target.stop();
+  });
+
   test('a relay that drains lets users end and takes no new ones', async () => {
     let finish;
     const target = await startTarget((call, answer) => {
