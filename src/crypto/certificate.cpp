@@ -148,6 +148,7 @@ Result<CertificateInfo> inspect(const X509* certificate) {
   info.not_after_ms = *until;
   info.serial = serial_of(certificate);
   info.public_key = compressed_key_of(certificate);
+  info.self_issued = X509_NAME_cmp(X509_get_subject_name(certificate), X509_get_issuer_name(certificate)) == 0;
   PF_TRY(info.dns_names, dns_names_of(certificate));
   PF_TRY(info.authority_key_id, authority_key_id_of(certificate));
   PF_TRY(info.tunnel_extension, octets_in_extension(certificate, kTunnelExtension));

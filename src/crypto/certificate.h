@@ -23,6 +23,7 @@ struct CertificateInfo {
   std::string serial;                  // the number's bytes in DER: a zero comes first where the first bit would be set
   std::string authority_key_id;        // of the key that signed it; may be empty
   std::string public_key;              // compressed, 33 bytes; empty when it is not on P-256
+  bool self_issued = false;            // signed, or so it says, by whom it is for
   std::string tunnel_extension;        // what make_agent_certificate() was given; empty when there is none
   std::string acme_identifier;         // the digest in a challenge's certificate, 32 bytes; else empty
 };

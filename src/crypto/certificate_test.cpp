@@ -141,6 +141,7 @@ TEST(Certificate, ASelfSignedCertificateIsForItsNameAndItsDays) {
   EXPECT_EQ(info->dns_names, std::vector<std::string>{"00ff.example.org"});
   EXPECT_EQ(info->not_after_ms - info->not_before_ms, 31 * kDayMs);
   EXPECT_EQ(extension_of(parsed(*pem).get(), kTunnelOid), nullptr);
+  EXPECT_TRUE(info->self_issued);
   EXPECT_TRUE(certificate_matches_key(*pem, key));
 }
 

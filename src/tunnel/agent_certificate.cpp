@@ -40,14 +40,18 @@ Result<void> Tunnel::Impl::load_certificate() {
     return use_certificate(chain, key);
   }
   PF_TRY(const std::string key, identity.to_pem());
-  auto chain = store.chain(domain, identity, unix_ms());
-  if (options.self_signed && !chain) {
-    PF_TRY(std::string made, make_self_signed_certificate(identity, domain, kSelfSignedDays));
-    PF_CHECK_OK(store.keep_chain(domain, made));
+  if (options.self_signed) {
+    // Not in the place of one that was ordered: neither shall be taken for the other.
+    const std::string file = options.state_folder + "/" + domain + ".self-signed.pem";
+    const auto kept = read_file(file, kMostPemBytes);
+    if (kept && usable_chain(*kept, domain, identity, unix_ms())) return use_certificate(*kept, key);
+    PF_TRY(const std::string made, make_self_signed_certificate(identity, domain, kSelfSignedDays));
+    PF_CHECK_OK(write_file_atomic(file, made));
     return use_certificate(made, key);
   }
+  const auto chain = store.chain(domain, identity, unix_ms());
   if (chain) return use_certificate(*chain, key);
-  if (!options.self_signed && !options.acme.agree) {
+  if (!options.acme.agree) {
     return fail(ErrorCode::kInvalidArgument,
                 "a certificate is ordered at " + options.acme.directory_url +
                     " only when you agree to its terms of service: say --agree-terms, or bring one with --certificate and --key");
@@ -114,7 +118,7 @@ asio::awaitable<std::optional<std::string>> Tunnel::Impl::find_chain() {
       if (!call) break;
       std::string chain = (*call)->peer_chain();
       const auto info = usable_chain(chain, domain, identity, unix_ms());
-      if (info && info->not_after_ms > best_until_ms) {
+      if (info && !info->self_issued && info->not_after_ms > best_until_ms) {
         best = std::move(chain);
         best_until_ms = info->not_after_ms;
       }

@@ -82,7 +82,9 @@ asio::awaitable<bool> CertificateKeeper::take_found() {
     if (ours && ours->not_after_ms >= theirs->not_after_ms) co_return false;
   }
   const auto kept = store_.keep_chain(domain_, *found);
-  co_return kept&& hooks_.on_chain(*found);
+  if (!kept) co_return false;
+  const auto used = hooks_.on_chain(*found);
+  co_return used.has_value();
 }
 
 asio::awaitable<void> CertificateKeeper::run() {

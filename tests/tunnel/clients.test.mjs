@@ -40,7 +40,7 @@ for (const carrier of ['h2', 'quic']) describe(`over ${carrier}`, () => {
     relay = await Relay.start();
     tunnel = Tunnel.start({ relay, to: target.address, args: ['--self-signed', '--carrier', carrier] });
     await tunnel.ready();
-    trusted = join(tunnel.state, `${tunnel.host}.pem`);
+    trusted = join(tunnel.state, `${tunnel.host}.self-signed.pem`);
   });
   after(async () => {
     await tunnel?.stop();

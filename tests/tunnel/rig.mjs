@@ -168,7 +168,7 @@ export class Tunnel extends Program {
 
   // What clients have to trust, where the certificate is the tunnel's own.
   trusted() {
-    return readFileSync(join(this.state, `${this.host}.pem`), 'utf8');
+    return readFileSync(join(this.state, `${this.host}.self-signed.pem`), 'utf8');
   }
 }
 

@@ -119,13 +119,12 @@ describe('a tunnel with a certificate authority', () => {
     const relay = await Relay.start();
     const authority = await startPebble({ relayPort: relay.publicPort, validity_s: 30 });
     const args = ['--acme-directory', authority.directory, '--acme-ca', authority.ca, '--agree-terms', '--public-port', String(relay.publicPort)];
-    // The first one makes the key; it is stopped before it could order anything.
+    // One makes the key, and signs for itself: that is no help to those who order, not even in the same folder.
     const maker = Tunnel.start({ relay, to: target.address, args: ['--self-signed'] });
     await maker.ready();
-    await maker.stop();
-    const machines = Array.from({ length: 3 }, () => {
-      const state = mkdtempSync(join(folder, 'state-'));
-      copyFileSync(join(maker.state, 'identity.key'), join(state, 'identity.key'));
+    const machines = Array.from({ length: 3 }, (_, at) => {
+      const state = at === 0 ? maker.state : mkdtempSync(join(folder, 'state-'));
+      if (at > 0) copyFileSync(join(maker.state, 'identity.key'), join(state, 'identity.key'));
       return Tunnel.start({ relay, to: target.address, state, args });
     });
     await Promise.all(machines.map((machine) => machine.ready({ within_ms: 60_000 })));
@@ -136,7 +135,7 @@ describe('a tunnel with a certificate authority', () => {
     await Promise.all(machines.map((machine) => machine.status((now) => now.certificate_until_ms > until_ms, { within_ms: 60_000 })));
     const renewed = machines.map(serial);
     assert.deepEqual(renewed, [renewed[0], renewed[0], renewed[0]], 'one renews, and the others take what it got');
-    await Promise.all(machines.map((machine) => machine.stop()));
+    await Promise.all([maker, ...machines].map((machine) => machine.stop()));
     await authority.stop();
     await relay.stop();
     await target.stop();
