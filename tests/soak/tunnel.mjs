@@ -48,11 +48,22 @@ const excused = (tunnel, error) => {
 const credentials = makeCertificate(['agent']);
 const agentTls = { servername: 'localhost', ca: readFileSync(relay.ca), cert: readFileSync(credentials.certificate), key: readFileSync(credentials.key) };
 
+// A session of a stranger that is refused may end with an error that no listener of its gets.
+process.on('uncaughtException', (error) => {
+  if (String(error.code).startsWith('ERR_HTTP2')) return;
+  console.error(error);
+  process.exit(1);
+});
+
+// Or until it is closed.
+const secured = (socket) => Promise.race([once(socket, 'secureConnect'), once(socket, 'close')]).catch(() => {});
+
 // An agent that answers the relay's control requests with these, over HTTP/2.
 async function stranger(answers) {
   const socket = tls.connect({ host: '127.0.0.1', port: relay.agentPort, ...agentTls });
   socket.on('error', () => {});
-  await once(socket, 'secureConnect');
+  await secured(socket);
+  if (socket.destroyed) return;
   const session = http2.performServerHandshake(socket);
   session.on('error', () => {});
   session.on('stream', (stream, headers) => {
@@ -62,7 +73,7 @@ async function stranger(answers) {
     stream.respond({ ':status': 200, ...(headers[':path'] === '/_ctrl/sig' && { 'pocketfleet-proof': '1' }) });
     stream.end(answer);
   });
-  await Promise.race([once(socket, 'close'), pause(15_000)]);
+  await Promise.race([once(socket, 'close'), pause(15_000)]).catch(() => {});
   socket.destroy();
   ++tally.strangers;
 }
@@ -127,7 +138,8 @@ const strangers = [
   async () => {
     const socket = tls.connect({ host: '127.0.0.1', port: relay.agentPort, ...agentTls });
     socket.on('error', () => {});
-    await once(socket, 'secureConnect');
+    await secured(socket);
+    if (socket.destroyed) return;
     socket.write(Buffer.concat([pick([Buffer.alloc(0), Buffer.from('000000040000000000', 'hex')]), randomBytes(below(500))]));
     await pause(below(100));
     socket.destroy();
@@ -158,6 +170,7 @@ const mishaps = [
   },
 ];
 
+const kMost_ms = 120_000;  // of one deed: links that have gone silent are noticed after 30 s
 const files = (pid) => readdirSync(`/proc/${pid}/fd`).length;
 const rss_kb = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]);
 const started = Date.now();
@@ -166,11 +179,15 @@ const levels_kb = [];
 let failure;
 const keep = async (deeds, most_pause_ms) => {
   while (Date.now() < end && !failure) {
+    const late = new AbortController();
     try {
-      await pick(deeds)();
+      const deed = pick(deeds);
+      await Promise.race([deed(), pause(kMost_ms, undefined, { signal: late.signal }).then(() => { throw new Error(`longer than ${kMost_ms} ms: ${deed}`); })]);
     } catch (error) {
+      if (!failure) console.error(error);
       failure ??= error;
     }
+    late.abort();
     await pause(below(most_pause_ms));
   }
 };
