@@ -77,10 +77,9 @@ asio::awaitable<bool> CertificateKeeper::take_found() {
   if (!found) co_return false;
   const auto theirs = usable_chain(*found, domain_, key_, unix_ms());
   if (!theirs) co_return false;
-  if (const auto chain = store_.chain(domain_, key_, unix_ms())) {
-    const auto ours = inspect_certificate(*chain);
-    if (ours && ours->not_after_ms >= theirs->not_after_ms) co_return false;
-  }
+  const auto chain = store_.chain(domain_, key_, unix_ms());
+  const auto ours = chain ? usable_chain(*chain, domain_, key_, unix_ms()) : std::nullopt;
+  if (ours && ours->not_after_ms >= theirs->not_after_ms) co_return false;
   const auto kept = store_.keep_chain(domain_, *found);
   if (!kept) co_return false;
   const auto used = hooks_.on_chain(*found);

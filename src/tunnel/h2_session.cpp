@@ -133,7 +133,7 @@ struct H2Session::Callbacks {
       channel->in.append(reinterpret_cast<const char*>(data), size);
       channel->readable.raise();
     }
-    self.count_read(0);
+    self.grant_connection();
     return 0;
   }
 
@@ -310,8 +310,7 @@ std::shared_ptr<H2Channel> H2Session::find(int32_t id) const {
   return at == channels_.end() ? nullptr : at->second;
 }
 
-void H2Session::count_read(size_t bytes) {
-  unread_bytes_ -= bytes;
+void H2Session::grant_connection() {
   if (error_ || owed_bytes_ == 0 || unread_bytes_ > options_.most_unread_bytes) return;
   nghttp2_session_consume_connection(session_, std::exchange(owed_bytes_, 0));
   to_write_.raise();
@@ -416,7 +415,8 @@ asio::awaitable<Result<size_t>> H2Session::read_some(H2Channel& channel, char* d
         nghttp2_session_consume_stream(session_, channel.id, count);
         to_write_.raise();
       }
-      count_read(count);
+      unread_bytes_ -= count;
+      grant_connection();
       co_return count;
     }
     if (channel.error) co_return fail(*channel.error);
@@ -462,7 +462,8 @@ void H2Session::end_writing(H2Channel& channel) {
 }
 
 void H2Session::forget_unread(H2Channel& channel) {
-  count_read(std::exchange(channel.in, {}).size() - std::exchange(channel.in_read, 0));
+  unread_bytes_ -= std::exchange(channel.in, {}).size() - std::exchange(channel.in_read, 0);
+  grant_connection();
 }
 
 void H2Session::reset(H2Channel& channel) {

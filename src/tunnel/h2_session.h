@@ -116,7 +116,7 @@ class H2Session : public std::enable_shared_from_this<H2Session> {
   asio::awaitable<void> keep_alive();
   void fail_channel(H2Channel& channel, const Error& error);
   // Gives back what is owed of the connection's window, unless too much is unread.
-  void count_read(size_t bytes);
+  void grant_connection();
   void forget_unread(H2Channel& channel);
   std::shared_ptr<H2Channel> find(int32_t id) const;
 
